@@ -1,0 +1,41 @@
+"""One exception class per cause; it stands at the bottom, so that every layer can raise them."""
+
+from __future__ import annotations
+
+
+class TpuError(Exception):
+    """The base of all errors of pytest-tpu: its text is one sentence for the user."""
+
+
+class SettingError(TpuError):
+    """A value of an option, ini entry, environment variable or marker is not allowed.
+
+    The text says the value, where it came from, and what is allowed.
+    """
+
+
+class BackendError(TpuError):
+    """The backend can't give what was asked for: no TPU, no torch_xla, too many cores."""
+
+
+class NotAnOrdinalError(TpuError):
+    """The world was read outside an ordinal process, where it has no meaning."""
+
+
+class MismatchError(TpuError):
+    """The ordinals called different collectives under the same number; raised before any data moves.
+
+    The text has both sides: kind, dtype, shape, reduction and ordinals.
+    """
+
+
+class UnsupportedError(TpuError):
+    """A TPU host can do this and the emulated host can't; the text names it and says what to do."""
+
+
+class ResultError(TpuError):
+    """What an ordinal returned could not be brought to the controller."""
+
+
+class WorldStopped(BaseException):
+    """Raised inside an ordinal when the controller stops the world: never caught by ``except Exception``."""

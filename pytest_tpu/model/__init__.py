@@ -1,0 +1,1 @@
+"""Frozen values that cross boundaries: between layers, between processes."""
