@@ -1,0 +1,71 @@
+"""What every test file of this repository has: pytester, torch before pytester, and nothing left behind."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import signal
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(scope="session")
+def torch_loaded() -> bool:
+    """Import torch and torch_xla where they are installed; says whether they are."""
+    if importlib.util.find_spec("torch_xla") is None:
+        return False
+    importlib.import_module("torch_xla")
+    return True
+
+
+@pytest.fixture
+def pytester(torch_loaded: bool, pytester: pytest.Pytester) -> pytest.Pytester:
+    """Pytest's own, made when torch is there already.
+
+    It restores `sys.modules` when a test ends, and torch can't be imported a second time in one process.
+    """
+    return pytester
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hold tests to what the plugin promises: no process of its own and no changed signal handler outlive it.
+
+    Unit tests start no process, and reading the process table would take longer than most of them.
+    """
+    if "unit" in request.path.parts:
+        yield
+        return
+    handlers = _handlers()
+    before = set(_children())
+    yield
+    left = [child for child in _children() if child not in before]
+    _, alive = psutil.wait_procs(left, timeout=2)
+
+    assert [] == [f"{child.pid} {' '.join(child.cmdline())}" for child in alive]
+    assert handlers == _handlers()
+
+
+def _children() -> list[psutil.Process]:
+    """The processes under this one; multiprocessing's tracker is its own to end, with the process."""
+    tracker = "multiprocessing.resource_tracker"
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if not any(tracker in word for word in child.cmdline()):
+                found.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def _handlers() -> dict[int, object]:
+    """The handlers that a test may not leave changed."""
+    return {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
