@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import unittest
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
 import pytest
 
 from pytest_tpu.errors import SettingError
+from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.settings import COUNT, SECONDS, LaunchKind, MarkedLaunch, Settings, is_count, is_seconds
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def launch_of(item: pytest.Item) -> MarkedLaunch | None:
     closest = [mark for node, mark in marked if node is marked[0][0]]
     if len({mark.name for mark in closest}) > 1:
         both = " and ".join(sorted({mark.name for mark in closest}))
-        raise SettingError(f"{both} are both on {marked[0][0].nodeid}, keep one: the first runs the body on each core")
+        raise SettingError(f"{both} are both on {marked[0][0].nodeid}: keep one of them")
     launch = parse(closest[-1], item.nodeid)
     if launch.cores is not None and len(launch.cores) > 1 and is_testcase(item):
         raise SettingError(
@@ -161,11 +161,10 @@ def is_testcase(item: pytest.Item) -> bool:
     return isinstance(cls, type) and issubclass(cls, unittest.TestCase)
 
 
-def apply(launch: MarkedLaunch | None, settings: Settings) -> Settings:
+def limits(launch: MarkedLaunch | None, settings: Settings) -> Limits:
     """Put the marker's word over the run's settings: the last step of the precedence that `options.resolve` states."""
-    if launch is None or launch.timeout is None:
-        return settings
-    return replace(settings, timeout=launch.timeout)
+    marked = None if launch is None else launch.timeout
+    return Limits(timeout=settings.timeout if marked is None else marked, grace=settings.grace)
 
 
 def world_sizes(wanted: Iterable[int | None], available: int | None) -> tuple[int, ...]:
@@ -202,5 +201,5 @@ def availability(
     cores = min(settings.cores or host.cores, host.cores)
     if wanted is None or wanted <= cores:
         return None
-    remedy = f", and --tpu-cores={wanted} emulates them" if host.emulated else ""
+    remedy = f"; --tpu-cores={wanted} emulates them" if host.emulated else ""
     return f"needs {wanted} cores and this run has {cores}{remedy}"

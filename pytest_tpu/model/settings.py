@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from pytest_tpu.model.limits import Limits
+
 COUNT: Final = "a whole number from 1"
 SECONDS: Final = "a number of seconds from 0, where 0 means none"
+
+_LIMITS: Final = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The options of one run, resolved once; the defaults of all options stand here and nowhere else.
+    """The options of one run, resolved once; the defaults are those of the command line, ini and environment too.
 
     Args:
         cores: how many cores the run has; None takes all of a TPU host and emulates nothing.
@@ -27,8 +31,8 @@ class Settings:
 
     cores: int | None = None
     backend: str = "auto"
-    timeout: float = 300.0
-    grace: float = 2.0
+    timeout: float = _LIMITS.timeout
+    grace: float = _LIMITS.grace
     isolate: bool = False
     isolate_marked: str = ""
     require: bool = False
