@@ -1,0 +1,181 @@
+"""A real TPU host: what is on the PCI bus, and ordinals that torch_xla configures itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, final
+
+from pytest_tpu.backend import launches, package
+from pytest_tpu.backend.threads import one_thread
+from pytest_tpu.backend.values import to_host
+from pytest_tpu.errors import BackendError
+from pytest_tpu.model.host import Host
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from types import ModuleType
+
+    import torch
+
+    from pytest_tpu.model.place import Launcher, Place
+
+PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
+
+_GOOGLE: Final = "0x1ae0"
+
+_GENERATIONS: Final = {
+    "0x0027": "v2 or v3",
+    "0x0056": "of a test series",
+    "0x005e": "v4",
+    "0x0062": "v5p",
+    "0x0063": "v5e",
+    "0x006f": "v6e",
+    "0x0076": "7x",
+}
+"""By PCI device id: those that torch_xla counts as chips."""
+
+_TWO_CORES_PER_CHIP: Final = frozenset({"v2 or v3", "7x"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chips:
+    """The TPU chips of this machine.
+
+    Args:
+        count: how many, 0 where there is no TPU.
+        version: their generation.
+    """
+
+    count: int
+    version: str
+
+
+def find_chips(devices: Path = PCI_DEVICES) -> Chips:
+    """Look for TPU chips on the PCI bus, as torch_xla does, without importing it."""
+    found = [
+        _GENERATIONS[device]
+        for path in devices.glob("*/vendor")
+        if path.read_text().strip() == _GOOGLE
+        and (device := (path.parent / "device").read_text().strip()) in _GENERATIONS
+    ]
+    return Chips(count=len(found), version=found[0] if found else "")
+
+
+def check(chips: Chips, cores: int | None) -> int:
+    """Decide how many cores a run on these chips has; raises BackendError where it can't have them."""
+    if chips.version in _TWO_CORES_PER_CHIP:
+        raise BackendError(
+            f"TPU {chips.version} has two cores per chip: several ordinals in one process are not supported yet"
+        )
+    if cores is None:
+        return chips.count
+    if cores not in (1, chips.count):
+        allowed = "1" if chips.count == 1 else f"1 or {chips.count}"
+        raise BackendError(f"{cores} cores asked for, this TPU host ({chips.version}) gives {allowed}")
+    return cores
+
+
+@final
+class TpuBackend:
+    """The chips of this machine, one core each."""
+
+    name: ClassVar[str] = "tpu"
+
+    def __init__(self, chips: Chips, cores: int) -> None:
+        self._chips = chips
+        self._cores = cores
+        self._launcher: Launcher | None = None
+
+    @property
+    def host(self) -> Host:
+        """What is there; torch_xla is not asked."""
+        return Host(
+            backend=self.name,
+            emulated=False,
+            cores=self._cores,
+            chips=self._chips.count,
+            version=self._chips.version,
+        )
+
+    @contextmanager
+    def activate(self) -> Iterator[None]:
+        """Answer as this host until the end of the context."""
+        # Imported here: it costs 14 ms, and only a run with a host needs it.
+        from wrapt import register_post_import_hook
+
+        replaced: list[tuple[ModuleType, Any]] = []
+        active = True
+
+        def replace(pjrt: ModuleType) -> None:
+            if active:
+                replaced.append((pjrt, pjrt.run_multiprocess))
+                pjrt.run_multiprocess = self._launching(pjrt.run_multiprocess)  # type: ignore[attr-defined]
+
+        register_post_import_hook(replace, "torch_xla._internal.pjrt")
+        try:
+            yield
+        finally:
+            active = False
+            for pjrt, theirs in replaced:
+                pjrt.run_multiprocess = theirs  # type: ignore[attr-defined]
+
+    def _launching(self, theirs: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(theirs)
+        def run_multiprocess(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
+            return launches.run(self._launcher, fn, *args, **kwargs)
+
+        return run_multiprocess
+
+    def load(self) -> None:
+        """Import torch and torch_xla for the ordinals that are forked later."""
+        package.load()
+
+    def resize(self, cores: int) -> None:
+        """Be a host of `cores` cores from now on."""
+        self._cores = check(self._chips, cores)
+
+    def set_launcher(self, launcher: Launcher) -> None:
+        """Say who runs launches."""
+        self._launcher = launcher
+
+    def plan(self, cores: int) -> AbstractContextManager[None]:
+        """Prepare what one launch shares."""
+        check(self._chips, cores)
+        return nullcontext()
+
+    def enter(self, place: Place) -> None:
+        """Become an ordinal."""
+        # The hang of OpenMP comes from the fork, not from the device.
+        one_thread()
+        from torch_xla import runtime
+        from torch_xla._internal import pjrt
+
+        if place.size == 1:
+            pjrt.initialize_singleprocess()
+        else:
+            pjrt.initialize_multiprocess(place.ordinal, place.size)
+        runtime._init_world_size_ordinal()  # noqa: SLF001 - torch_xla's own launch calls it
+
+    def device(self) -> torch.device:
+        """Give this ordinal's device."""
+        import torch_xla
+
+        return torch_xla.device()
+
+    def rendezvous(self, tag: str, payload: bytes) -> list[bytes]:
+        """Meet all ordinals at `tag`, and exchange payloads."""
+        import torch_xla.core.xla_model as xm
+
+        return list(xm.rendezvous(tag, payload))
+
+    def to_host(self, value: Any) -> Any:
+        """Copy the XLA tensors inside `value` to the CPU."""
+        return to_host(value)
+
+    def runtime_initialized(self) -> bool:
+        """Whether this process has the XLA runtime."""
+        return package.runtime_initialized()
