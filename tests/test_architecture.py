@@ -1,0 +1,309 @@
+"""Imports go one way, and loading the plugin loads nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import pytest_tpu
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PACKAGE = Path(pytest_tpu.__file__).parent
+
+# A line may import from lines below it, never upward; names on one line never import each other.
+# The package itself is on top: its public names come from everywhere.
+LAYERS: tuple[frozenset[str], ...] = tuple(
+    frozenset(line.split())
+    for line in (
+        "__init__ __main__",
+        "plugin",
+        "controller fixtures",
+        "reports ordinal options hookspecs markers",
+        "supervise private",
+        "process ledger diagnose wire",
+        "backend",
+        "model",
+        "errors",
+    )
+)
+
+# What a place says that it does not know; the reason is in its own docstring.
+UNKNOWN_TO: Mapping[str, tuple[str, ...]] = {
+    "supervise": ("pytest", "torch", "torch_xla"),
+    "process": ("pytest", "torch", "torch_xla"),
+    "ledger": ("pytest", "torch", "torch_xla"),
+    "wire": ("pytest", "torch", "torch_xla"),
+    "diagnose": ("pytest", "torch", "torch_xla", "os", "time", "subprocess", "multiprocessing", "psutil"),
+    "backend": ("pytest",),
+    "model": ("pytest", "torch_xla", "os", "time", "subprocess", "multiprocessing"),
+    "errors": ("pytest", "torch", "torch_xla"),
+}
+
+# What one place alone may import, so that a new release of the other project breaks one place: their private parts.
+ONLY_IN: Mapping[str, str] = {"_pytest": "private", "torch_xla._internal": "backend", "torch_xla._XLAC": "backend"}
+
+# Slow to import, and of no use to a run without tpu tests.
+HEAVY = ("torch", "torch_xla", "numpy", "psutil", "wrapt", "cloudpickle", "filelock", "multiprocessing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """One import: in which module and on which line it is written, and the dotted name it asks for."""
+
+    module: str
+    line: int
+    target: str
+
+
+def _imports(module: str, *, is_package: bool, source: str, known: frozenset[str]) -> Iterator[Import]:
+    """All imports of a module: inside functions, for types only, and by name too."""
+    base = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                targets = [alias.name for alias in names]
+            case ast.ImportFrom(module=name, names=names, level=level):
+                origin = _absolute(base, name or "", level)
+                targets = [_meant(origin, alias.name, known) for alias in names]
+            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name)), *_]):
+                targets = [name]
+            case ast.Call(func=ast.Name(id="import_module" | "__import__"), args=[ast.Constant(value=str(name)), *_]):
+                targets = [name]
+            case _:
+                continue
+        assert isinstance(node, (ast.Import, ast.ImportFrom, ast.Call))
+        yield from (Import(module=module, line=node.lineno, target=target) for target in targets)
+
+
+def _absolute(base: str, name: str, level: int) -> str:
+    """The dotted name that a relative import means."""
+    if level == 0:
+        return name
+    parent = base.split(".")[: len(base.split(".")) - level + 1]
+    return ".".join([*parent, *filter(None, [name])])
+
+
+def _meant(origin: str, name: str, known: frozenset[str]) -> str:
+    """What `from origin import name` imports: a module of ours if there is one of that name."""
+    ours = origin.startswith("pytest_tpu")
+    return origin if ours and f"{origin}.{name}" not in known else f"{origin}.{name}"
+
+
+def _place(module: str) -> str:
+    """The name under which a module stands in the layers."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def _level(place: str) -> int | None:
+    """How far down a place is, or None if it stands nowhere."""
+    return next((level for level, line in enumerate(LAYERS) if place in line), None)
+
+
+def _complaint(found: Import) -> str | None:
+    """What is wrong with an import, or None."""
+    place, top = _place(found.module), found.target.split(".")[0]
+    if top != "pytest_tpu":
+        homes = [ONLY_IN[name] for name in ONLY_IN if f"{found.target}.".startswith(f"{name}.")]
+        forbidden = top in UNKNOWN_TO.get(place, ()) or any(place != home for home in homes)
+        return f"{place} must not know {found.target}" if forbidden else None
+    other = _place(found.target)
+    here, there = _level(place), _level(other)
+    if other == place or here is None or there is None or there > here:
+        return None
+    return f"{place} imports {other}, which stands {'beside' if here == there else 'above'} it"
+
+
+def offences(sources: Mapping[str, str]) -> list[str]:
+    """Every line that breaks a rule, as ``file:line: what is wrong``; `sources` maps the files' paths to their text."""
+    modules = {path: path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in sources}
+    known = frozenset(modules.values())
+    found = []
+    for path, source in sources.items():
+        module = modules[path]
+        if _level(_place(module)) is None:
+            found.append(f"{path}:1: {_place(module)} stands on no line of the layers")
+        is_package = path.endswith("__init__.py")
+        entries = _imports(module, is_package=is_package, source=source, known=known)
+        found += [f"{path}:{entry.line}: {complaint}" for entry in entries if (complaint := _complaint(entry))]
+    return list(dict.fromkeys(found))
+
+
+def _sources() -> dict[str, str]:
+    """The package, as it is imported here."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return {file.relative_to(PACKAGE.parent).as_posix(): file.read_text(encoding="utf-8") for file in files}
+
+
+class TestLayers:
+    """The package's imports against its layers."""
+
+    def test_package(self) -> None:
+        """No module imports from above it or from beside it, and each keeps away from what it must not know."""
+        sources = _sources()
+
+        assert "pytest_tpu/errors.py" in sources
+        assert "" == "\n".join(offences(sources))
+
+    @pytest.mark.parametrize(
+        ("path", "source", "complaint"),
+        [
+            ("model/host.py", "import pytest_tpu.backend", "1: model imports backend, which stands above it"),
+            ("errors.py", "\nfrom pytest_tpu import model", "2: errors imports model, which stands above it"),
+            ("errors.py", "from pytest_tpu import launch", "1: errors imports __init__, which stands above it"),
+            ("wire.py", "def f():\n    import pytest_tpu.ledger.a", "2: wire imports ledger, which stands beside it"),
+            ("wire.py", "if TYPE_CHECKING:\n from . import ledger", "2: wire imports ledger, which stands beside it"),
+            ("ledger/book.py", "from ..supervise import run", "1: ledger imports supervise, which stands above it"),
+            ("backend/cpu/host.py", "from ... import plugin", "1: backend imports plugin, which stands above it"),
+            ("model/host.py", "import_module('pytest_tpu.wire')", "1: model imports wire, which stands above it"),
+            ("supervise.py", "import pytest", "1: supervise must not know pytest"),
+            ("plugin.py", "from _pytest import runner", "1: plugin must not know _pytest.runner"),
+            ("plugin.py", "import torch_xla._internal.tpu", "1: plugin must not know torch_xla._internal.tpu"),
+            ("plugin.py", "from torch_xla import _XLAC", "1: plugin must not know torch_xla._XLAC"),
+            ("helpers.py", "", "1: helpers stands on no line of the layers"),
+        ],
+    )
+    def test_offender_is_told(self, path: str, source: str, complaint: str) -> None:
+        """A line that breaks a rule is told with its file and number, however the import is written."""
+        names = [
+            "__init__",
+            "errors",
+            "supervise",
+            "plugin",
+            "wire",
+            "model/__init__",
+            "ledger/__init__",
+            "backend/__init__",
+        ]
+        sources = {f"pytest_tpu/{name}.py": "" for name in names}
+
+        assert [f"pytest_tpu/{path}:{complaint}"] == offences({**sources, f"pytest_tpu/{path}": source})
+
+    @pytest.mark.parametrize(
+        ("path", "source"),
+        [
+            ("plugin.py", "from pytest_tpu import errors, model\nimport pytest_tpu.supervise"),
+            ("model/host.py", "from pytest_tpu.model import place\nfrom . import place\nfrom .place import Place"),
+            ("backend/cpu.py", "import torch_xla\nfrom pytest_tpu.model.host import Host"),
+        ],
+    )
+    def test_downward_is_fine(self, path: str, source: str) -> None:
+        """Imports from lines below, from the same place and of what a place may know are no offence."""
+        sources = {f"pytest_tpu/{name}.py": "" for name in ("errors", "supervise", "model/__init__", "model/place")}
+
+        assert [] == offences({**sources, f"pytest_tpu/{path}": source})
+
+
+def _run_python(program: str, *arguments: str, cwd: Path | None = None) -> str:
+    """Run a program in a new interpreter that finds this package; returns what it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=environment,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    return done.stdout
+
+
+class TestLoading:
+    """What comes with the plugin."""
+
+    @pytest.mark.parametrize("module", ["pytest_tpu", "pytest_tpu.plugin"])
+    def test_nothing_heavy(self, module: str) -> None:
+        """Loading the plugin imports neither torch nor torch_xla, nor anything else that is slow."""
+        program = f"import json, sys, {module}; print(json.dumps(sorted({{n.split('.')[0] for n in sys.modules}})))"
+        loaded = json.loads(_run_python(program))
+
+        assert "pytest_tpu" in loaded
+        assert [] == [name for name in HEAVY if name in loaded]
+
+    def test_collecting_nothing_of_ours(self, tmp_path: Path) -> None:
+        """A run without tpu tests imports neither torch nor torch_xla on the plugin's account."""
+        (tmp_path / "test_plain.py").write_text("def test_plain(): pass\n", encoding="utf-8")
+        program = (
+            "import json, sys, pytest\n"
+            "code = pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:], 'test_plain.py'])\n"
+            "print(json.dumps([int(code), sorted({name.split('.')[0] for name in sys.modules})]))\n"
+        )
+        out = _run_python(program, *_plugin_argument(), cwd=tmp_path)
+        code, loaded = json.loads(out.splitlines()[-1])
+
+        assert 0 == code
+        assert "pytest_tpu" in loaded
+        assert [] == [name for name in ("torch", "torch_xla") if name in loaded]
+
+
+# Run before the package is imported: this Python becomes one of another platform, as far as imports can see. What
+# pytest itself needs of the real one is imported before.
+ELSEWHERE = """
+import os, signal, sys
+import pytest, xdist, pytest_timeout
+platform, *arguments = sys.argv[1:]
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in blocked:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+blocked = {"torch_xla", "libtpu"}
+if platform == "win32":
+    blocked |= {"fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "_posixshmem", "_posixsubprocess"}
+    for name in ("SIGKILL", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGHUP", "setitimer", "pthread_kill", "pthread_sigmask"):
+        delattr(signal, name)
+    for name in ("fork", "forkpty", "getuid", "geteuid", "killpg", "setsid", "getpgid", "sched_getaffinity", "WNOHANG"):
+        delattr(os, name)
+for name in [name for name in sys.modules if name.split(".")[0] in blocked]:
+    del sys.modules[name]
+sys.meta_path.insert(0, Blocker())
+sys.platform = platform
+"""
+
+
+class TestElsewhere:
+    """Where torch_xla does not exist. The platforms are faked: their jobs in CI run the real ones."""
+
+    @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
+    def test_loads(self, platform: str) -> None:
+        """The package and the plugin load without torch_xla, on Linux, macOS and Windows."""
+        out = _run_python(ELSEWHERE + "import pytest_tpu, pytest_tpu.plugin; print('loaded')", platform)
+
+        assert "loaded\n" == out
+
+    @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
+    @pytest.mark.parametrize("options", [(), ("--tpu-cores=2",)], ids=["plain", "cores"])
+    def test_skips(self, platform: str, options: tuple[str, ...], tmp_path: Path) -> None:
+        """A marked test is skipped with a reason where torch_xla does not exist, and an unmarked one runs."""
+        source = (
+            "import pytest_tpu\n@pytest_tpu.multi_process\ndef test_ours(): assert False\ndef test_theirs(): pass\n"
+        )
+        (tmp_path / "test_both.py").write_text(source, encoding="utf-8")
+        program = ELSEWHERE + "sys.exit(pytest.main(['-rs', '-s', '-p', 'no:cacheprovider', *arguments]))"
+        out = _run_python(program, platform, *_plugin_argument(), *options, cwd=tmp_path)
+
+        assert "1 passed, 1 skipped" in out
+        assert "SKIPPED [1] " in out
+
+
+def _plugin_argument() -> list[str]:
+    """How pytest is told about the plugin where the package is not installed."""
+    from importlib.metadata import entry_points
+
+    installed = any(entry.value == "pytest_tpu.plugin" for entry in entry_points(group="pytest11"))
+    return [] if installed else ["-p", "pytest_tpu.plugin"]
