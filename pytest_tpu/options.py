@@ -6,19 +6,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import pytest
 
 from pytest_tpu.errors import SettingError
-from pytest_tpu.model.settings import COUNT, SECONDS, Settings, is_count, is_seconds
+from pytest_tpu.model.settings import COUNT, SECONDS, BackendName, Settings, is_count, is_seconds
 
 if TYPE_CHECKING:
     from _pytest.mark.expression import Expression
 
     from pytest_tpu.model.host import Host
 
-BACKENDS: Final = ("auto", "tpu", "cpu")
+BACKENDS: Final[tuple[str, ...]] = get_args(BackendName)
 TRUTHS: Final = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from pytest_tpu.model.limits import Limits
 
 COUNT: Final = "a whole number from 1"
 SECONDS: Final = "a number of seconds from 0, where 0 means none"
+
+BackendName: TypeAlias = Literal["auto", "tpu", "cpu"]
 
 _LIMITS: Final = Limits()
 
@@ -30,7 +32,7 @@ class Settings:
     """
 
     cores: int | None = None
-    backend: str = "auto"
+    backend: BackendName = "auto"
     timeout: float = _LIMITS.timeout
     grace: float = _LIMITS.grace
     isolate: bool = False
