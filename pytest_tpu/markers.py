@@ -89,7 +89,7 @@ _SEVERAL: Final = f"{COUNT}, or several different ones as in (1, 8)"
 
 
 def parse(mark: pytest.Mark, where: str) -> MarkedLaunch:
-    """Read a marker of ours, whether a decorator made it or it was written as ``pytest.mark.…``.
+    """Read a marker of ours, whether a decorator made it or it was written as ``pytest.mark.NAME``.
 
     Raises:
         SettingError: an argument is unknown or its value not allowed; `where` says on which test.
@@ -97,7 +97,7 @@ def parse(mark: pytest.Mark, where: str) -> MarkedLaunch:
     try:
         given = SIGNATURE.bind(*mark.args, **mark.kwargs).arguments
     except TypeError as error:
-        known = "cores, timeout=… and stall_timeout=…"
+        known = "cores, timeout= and stall_timeout="
         raise SettingError(f"{mark.name} on {where}: {error}, the arguments are {known}") from None
     readers = {
         "cores": (_read_cores, _SEVERAL),

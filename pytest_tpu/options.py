@@ -75,18 +75,24 @@ def _compile(markexpr: str) -> Expression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """A kind of value: how its text is read, and in words what is allowed."""
+    """A kind of value.
+
+    Args:
+        read: reads its text, or raises ValueError.
+        allowed: says in words what is allowed.
+        native: the type that it has in native TOML when it is written without quotes.
+    """
 
     read: Callable[[str], object]
     allowed: str
-    flag: bool = False
+    native: type = str
 
 
-CORES: Final = Values(read=read_count, allowed=COUNT)
-TIME: Final = Values(read=read_seconds, allowed=SECONDS)
+CORES: Final = Values(read=read_count, allowed=COUNT, native=int)
+TIME: Final = Values(read=read_seconds, allowed=SECONDS, native=float)
 BACKEND: Final = Values(read=read_backend, allowed="auto, tpu or cpu")
 MARKEXPR: Final = Values(read=read_markexpr, allowed="a mark expression as for -m")
-FLAG: Final = Values(read=read_truth, allowed="one of 1, true, yes, on, 0, false, no, off", flag=True)
+FLAG: Final = Values(read=read_truth, allowed="one of 1, true, yes, on, 0, false, no, off", native=bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,40 +121,41 @@ class Option:
 
 
 OPTIONS: Final = (
-    Option("cores", CORES, "N", "How many TPU cores the run has; without a TPU, they are emulated on the CPU."),
+    Option("cores", CORES, "N", "How many TPU cores the run has; emulated without a TPU. Default: all of a TPU host."),
     Option("backend", BACKEND, "auto|tpu|cpu", "What the cores are: tpu never falls back, cpu always emulates."),
     Option("timeout", TIME, "S", "Seconds that one launch of a world may take; 0 means no limit."),
     Option("grace", TIME, "S", "Seconds between interrupt, terminate and kill when a world is stopped."),
     Option("isolate", FLAG, "", "Run every test in a process of its own."),
-    Option(
-        "isolate_marked", MARKEXPR, "MARKEXPR", "Run tests that this mark expression selects in processes of their own."
-    ),
+    Option("isolate_marked", MARKEXPR, "MARKEXPR", "Like --tpu-isolate, for the tests that -m MARKEXPR would select."),
     Option("require", FLAG, "", "Fail, not skip, marked tests for which the host, a package or a core is missing."),
 )
 
 
-def _default(option: Option) -> object:
-    return next(field.default for field in fields(Settings) if field.name == option.name)
-
-
 def add_options(parser: pytest.Parser) -> None:
     """Declare every row of the table: the group ``tpu`` of ``--help``, and the ini keys."""
-    group = parser.getgroup("tpu", "TPU (each also as ini key tpu_… and environment variable PYTEST_TPU_…)")
+    group = parser.getgroup("tpu", "TPU (each also as ini key tpu_NAME and environment variable PYTEST_TPU_NAME)")
     for option in OPTIONS:
-        default = _default(option)
-        text = option.help if default in (None, "", False) else f"{option.help} Default: {default}."
+        text = f"{option.help}{_default(option)}"
         # Text everywhere, read by us: argparse and pytest would refuse a bad value in words of their own, which say
         # neither where it came from nor what is allowed.
-        if option.values.flag:
+        if option.values is FLAG:
             group.addoption(option.flag, dest=option.ini, action="store_const", const="true", default=None, help=text)
         else:
             group.addoption(option.flag, dest=option.ini, type=str, default=None, metavar=option.metavar, help=text)
-        parser.addini(option.ini, text, type=_ini_type(), default=None)
+        parser.addini(option.ini, text, type=_ini_type(option.values), default=None)
 
 
-def _ini_type() -> Any:
+def _default(option: Option) -> str:
+    """The default as a sentence of the help; what is off or empty needs none."""
+    default = next(field.default for field in fields(Settings) if field.name == option.name)
+    if not default:
+        return ""
+    return f" Default: {default:g}." if isinstance(default, float) else f" Default: {default}."
+
+
+def _ini_type(values: Values) -> Any:
     """Let ``tpu_cores = 8`` be written without quotes in native TOML, where the pytest at hand can (from 9.2)."""
-    return str | int | float | bool if pytest.version_tuple >= (9, 2) else "string"
+    return str | values.native if pytest.version_tuple >= (9, 2) else "string"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
