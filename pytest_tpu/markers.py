@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import unittest
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
 import pytest
 
 from pytest_tpu.errors import SettingError
-from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.settings import COUNT, SECONDS, LaunchKind, MarkedLaunch, Settings, is_count, is_seconds
 
 if TYPE_CHECKING:
@@ -161,10 +161,11 @@ def is_testcase(item: pytest.Item) -> bool:
     return isinstance(cls, type) and issubclass(cls, unittest.TestCase)
 
 
-def limits(launch: MarkedLaunch | None, settings: Settings) -> Limits:
+def apply(launch: MarkedLaunch | None, settings: Settings) -> Settings:
     """Put the marker's word over the run's settings: the last step of the precedence that `options.resolve` states."""
-    marked = None if launch is None else launch.timeout
-    return Limits(timeout=settings.timeout if marked is None else marked, grace=settings.grace)
+    if launch is None or launch.timeout is None:
+        return settings
+    return replace(settings, timeout=launch.timeout)
 
 
 def world_sizes(wanted: Iterable[int | None], available: int | None) -> tuple[int, ...]:

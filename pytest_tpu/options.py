@@ -196,7 +196,7 @@ def _read(option: Option, text: str, source: Source) -> object:
 def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
     """Resolve the options of a run: ini file < environment < command line; a marker goes before all of them.
 
-    Works from ``pytest_load_initial_conftests`` on. The marker's part is `pytest_tpu.markers.limits`, since a marker
+    Works from ``pytest_load_initial_conftests`` on. The marker's part is `pytest_tpu.markers.apply`, since a marker
     speaks for one test and not for the run.
     """
     return settle([_ini(config), _environment(environ), _command_line(config)])

@@ -39,6 +39,11 @@ class Settings:
     isolate_marked: str = ""
     require: bool = False
 
+    @property
+    def limits(self) -> Limits:
+        """The times that bound a launch with these settings."""
+        return Limits(timeout=self.timeout, grace=self.grace)
+
 
 class LaunchKind(Enum):
     """What a marker asks for; the values are the names of the decorators."""

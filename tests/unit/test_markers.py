@@ -12,11 +12,11 @@ from pytest_tpu.errors import SettingError
 from pytest_tpu.markers import (
     MARKERS,
     SIGNATURE,
+    apply,
     availability,
     core_ids,
     isolated,
     launch_of,
-    limits,
     multi_process,
     parse,
     world_sizes,
@@ -280,9 +280,9 @@ class TestLaunchOf:
         (MarkedLaunch(kind=LaunchKind.ISOLATED, timeout=0.0), Limits(timeout=0.0, grace=1.0)),
     ],
 )
-def test_limits(marked: MarkedLaunch | None, expected: Limits) -> None:
+def test_apply(marked: MarkedLaunch | None, expected: Limits) -> None:
     """The marker goes before the run's settings, also where it takes the limit away."""
-    assert expected == limits(marked, Settings(timeout=10.0, grace=1.0))
+    assert expected == apply(marked, Settings(timeout=10.0, grace=1.0)).limits
 
 
 @pytest.mark.parametrize(
