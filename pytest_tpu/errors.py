@@ -18,6 +18,10 @@ class BackendError(TpuError):
     """The backend can't give what was asked for: no TPU, no torch_xla, too many cores."""
 
 
+class MissingPackageError(BackendError):
+    """There can be no host here, since torch_xla is not installed or does not exist for this system."""
+
+
 class NotAnOrdinalError(TpuError):
     """The world was read outside an ordinal process, where it has no meaning."""
 

@@ -28,6 +28,9 @@ _ISOLATED: Final = (
     f"tpu_isolated({_ARGUMENTS}): run the test once, whole, in a process of its own that sees a TPU host of `cores`"
     " cores; what it launches itself is watched in the same way. Arguments as for tpu_multi_process."
 )
+PARAMETER: Final = "tpu_cores"
+"""The parameter that runs a test with one world size after the other."""
+
 MARKERS: Final = (_MULTI_PROCESS, _ISOLATED)
 """The lines of ``--markers``."""
 
@@ -147,18 +150,23 @@ def launch_of(item: pytest.Item) -> MarkedLaunch | None:
         both = " and ".join(sorted({mark.name for mark in closest}))
         raise SettingError(f"{both} are both on {marked[0][0].nodeid}: keep one of them")
     launch = parse(closest[-1], item.nodeid)
-    if launch.cores is not None and len(launch.cores) > 1 and is_testcase(item):
+    if launch.cores is not None and len(launch.cores) > 1 and (obstacle := _obstacle(item)):
         raise SettingError(
-            f"{closest[-1].name}(cores={launch.cores}) on {item.nodeid} is not allowed, since pytest can't parametrize"
-            " methods of unittest.TestCase: give one number, or write a method for each"
+            f"{closest[-1].name}(cores={launch.cores}) on {item.nodeid} is not allowed, since {obstacle}"
         )
     return launch
 
 
-def is_testcase(item: pytest.Item) -> bool:
-    """Whether `item` is a method of a `unittest.TestCase`."""
+def _obstacle(item: pytest.Item) -> str | None:
+    """Say why `item` can't run with several world sizes one after the other, if it can't."""
     cls = getattr(item, "cls", None)
-    return isinstance(cls, type) and issubclass(cls, unittest.TestCase)
+    if isinstance(cls, type) and issubclass(cls, unittest.TestCase):
+        return "pytest can't parametrize methods of unittest.TestCase: give one number, or write a method for each"
+    # Before parametrization there is no callspec, and after it one without this parameter was made by pytest.param.
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None and PARAMETER not in callspec.params:
+        return "it stands on one case of a parametrization: give one number, or put it on the function"
+    return None
 
 
 def apply(launch: MarkedLaunch | None, settings: Settings) -> Settings:

@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from typing import Final
 
-from pytest_tpu.errors import BackendError
+from pytest_tpu.errors import BackendError, MissingPackageError
 
 MATCHING_PAIR: Final = "pip install torch==2.9.0 torch_xla==2.9.0"
 
@@ -31,10 +31,10 @@ def require(platform: str | None = None) -> None:
     Looks without importing. `platform` is for tests.
     """
     if not (platform or sys.platform).startswith("linux"):
-        raise BackendError("torch_xla exists for Linux only")
+        raise MissingPackageError("torch_xla exists for Linux only")
     for name in ("torch", "torch_xla"):
         if name not in sys.modules and importlib.util.find_spec(name) is None:
-            raise BackendError(f"{name} is not installed: pip install 'pytest-tpu[xla]'")
+            raise MissingPackageError(f"{name} is not installed: pip install 'pytest-tpu[xla]'")
 
 
 def load() -> None:

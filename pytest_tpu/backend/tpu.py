@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 from pytest_tpu.backend import launches, package
-from pytest_tpu.backend.threads import one_thread
+from pytest_tpu.backend.threads import forkable, one_thread
 from pytest_tpu.backend.values import to_host
 from pytest_tpu.errors import BackendError
 from pytest_tpu.model.host import Host
@@ -117,7 +117,8 @@ class TpuBackend:
 
         register_post_import_hook(replace, "torch_xla._internal.pjrt")
         try:
-            yield
+            with forkable():
+                yield
         finally:
             active = False
             for pjrt, theirs in replaced:
@@ -149,7 +150,6 @@ class TpuBackend:
 
     def enter(self, place: Place) -> None:
         """Become an ordinal."""
-        # The hang of OpenMP comes from the fork, not from the device.
         one_thread()
         from torch_xla import runtime
         from torch_xla._internal import pjrt

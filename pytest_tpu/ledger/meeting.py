@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 # (see Doorbell), can take to be seen. Eight ordinals that wait wake 160 times a second, which is no load.
 _LOOK_UP: Final = 0.05
 
-# An entry that is there and not whole: on x86 it can't be, elsewhere the rest of it arrives within nanoseconds.
-_SETTLE: Final = 0.001
-
 
 class _Series:
     """One group's calls, as this process numbers them."""

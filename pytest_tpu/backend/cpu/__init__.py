@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from pytest_tpu.backend import package
 from pytest_tpu.backend.cpu import answers, environment
-from pytest_tpu.backend.threads import one_thread
+from pytest_tpu.backend.threads import forkable, one_thread
 from pytest_tpu.backend.values import to_host
 from pytest_tpu.model.host import Host
 
@@ -52,7 +52,7 @@ class CpuBackend:
     @contextmanager
     def activate(self) -> Iterator[None]:
         """Answer as this host until the end of the context."""
-        with environment.applied(self._state.cores), answers.given(self._state):
+        with forkable(), environment.applied(self._state.cores), answers.given(self._state):
             yield
 
     def load(self) -> None:

@@ -129,7 +129,6 @@ def _wrapped(theirs: Function, answer: Function) -> Function:
 
 
 def _replaced(torch_xla: ModuleType) -> Iterator[tuple[Any, str, Function]]:
-    import torch
     from torch_xla import runtime
     from torch_xla._internal import pjrt, tpu
     from torch_xla.experimental import plugins
@@ -142,7 +141,6 @@ def _replaced(torch_xla: ModuleType) -> Iterator[tuple[Any, str, Function]]:
     yield runtime, "use_spmd", _use_spmd
     yield pjrt, "run_multiprocess", _run_multiprocess
     yield pjrt, "spawn_threads", _spawn_threads
-    yield torch, "set_num_threads", _set_num_threads
 
 
 # Names of devices. XLA's own client says CPU:0, CPU:1, ...; in SPMD mode there is one virtual device, SPMD:0, and a
@@ -292,7 +290,3 @@ def _spawn_threads(host: HostState, theirs: Function, *args: Any, **kwargs: Any)
             " wait for each other for ever; use torch_xla.launch, which gives each core a process"
         )
     theirs(*args, **kwargs)
-
-
-def _set_num_threads(host: HostState, theirs: Function, number: int) -> None:
-    theirs(number if host.place is None else min(number, 1))

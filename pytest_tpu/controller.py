@@ -1,0 +1,312 @@
+"""One item in, its reports out: what the pytest process does for a test that runs on ordinals or isolated."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pytest_tpu import callables, private, reports
+from pytest_tpu.backend import Backend
+from pytest_tpu.errors import BackendError, UnsupportedError
+from pytest_tpu.markers import apply, availability, launch_of
+from pytest_tpu.model.limits import Limits
+from pytest_tpu.model.messages import Exited
+from pytest_tpu.model.place import Place
+from pytest_tpu.model.reported import Subtest
+from pytest_tpu.model.settings import LaunchKind, Settings
+from pytest_tpu.model.verdict import LaunchError, VerdictKind
+from pytest_tpu.options import isolates
+from pytest_tpu.ordinal.session import Session
+from pytest_tpu.process.output import OutputFiles
+from pytest_tpu.run import WORLD, Run
+from pytest_tpu.supervise import Ended, Launch, supervise
+
+_OURS = frozenset({"tpu_world", "tpu_cores", "tpu_launch"})
+"""The fixtures that need a host."""
+
+
+@dataclass(kw_only=True)
+class Adopted:
+    """An item whose phases are ours.
+
+    Args:
+        run: of the session.
+        kind: whether its body runs on every ordinal, or all of it in one process.
+        cores: of the world, or of the host that the process sees.
+        limits: of the launch.
+        runtest: the item's own phase, replaced on the item.
+        setup: likewise.
+        teardown: likewise.
+        substitutes: by phase, what the report is to say; filled by the launch.
+    """
+
+    run: Run
+    kind: LaunchKind
+    cores: int
+    limits: Limits
+    runtest: Callable[[], None]
+    setup: Callable[[], None]
+    teardown: Callable[[], None]
+    substitutes: dict[str, reports.Substitute] = field(default_factory=dict)
+
+
+ADOPTED = pytest.StashKey[Adopted]()
+"""On an item of ours."""
+
+
+def adopt(item: pytest.Item, run: Run) -> None:
+    """Make a collected item run on ordinals or isolated, if it asks for that; skip or fail it where it can't."""
+    marked = launch_of(item)
+    fixtures = set(getattr(item, "fixturenames", ()))
+    kind = marked.kind if marked is not None else _kind_without_marker(item, fixtures, run.settings)
+    needs_host = marked is not None or bool(fixtures & _OURS)
+    wanted = _wanted_cores(item, marked.cores if marked is not None else None)
+    if needs_host and (why := availability(wanted, _host(run), run.settings, run.reason)) is not None:
+        _refuse(item, why, run.settings)
+    elif kind is not None:
+        settings = apply(marked, run.settings)
+        adopted = Adopted(
+            run=run,
+            kind=kind,
+            cores=wanted or run.cores or 1,
+            limits=Limits(timeout=settings.timeout, grace=settings.grace),
+            runtest=item.runtest,
+            setup=item.setup,
+            teardown=item.teardown,
+        )
+        item.stash[ADOPTED] = adopted
+        _replace_phases(item, adopted)
+
+
+def _host(run: Run) -> Any:
+    return None if run.backend is None else run.backend.host
+
+
+def _kind_without_marker(item: pytest.Item, fixtures: set[str], settings: Settings) -> LaunchKind | None:
+    if "tpu_world" in fixtures:
+        return LaunchKind.MULTI_PROCESS
+    return LaunchKind.ISOLATED if isolates(settings, item.iter_markers()) else None
+
+
+def _wanted_cores(item: pytest.Item, marked: Sequence[int] | None) -> int | None:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    if "tpu_cores" in parameters:
+        return int(parameters["tpu_cores"])
+    return marked[0] if marked else None
+
+
+def _refuse(item: pytest.Item, why: str, settings: Settings) -> None:
+    if not settings.require:
+        item.add_marker(pytest.mark.skip(reason=why))
+        return
+
+    def fail() -> None:
+        pytest.fail(why, pytrace=False)
+
+    # Nothing of it is set up: its fixtures may need what is missing.
+    item.setup = lambda: None  # type: ignore[method-assign]
+    item.teardown = lambda: None  # type: ignore[method-assign]
+    item.runtest = fail  # type: ignore[method-assign]
+
+
+def _replace_phases(item: pytest.Item, adopted: Adopted) -> None:
+    """Replace what pytest calls; its hooks around it, and the plugins in them, stay as they are."""
+    if adopted.kind is LaunchKind.MULTI_PROCESS:
+        deferred = private.needs_fixture(item, "tpu_world")
+        names: list[str] = getattr(item, "fixturenames", [])
+        item.fixturenames = [name for name in names if name not in deferred]  # type: ignore[attr-defined]
+        item.runtest = lambda: run_on_ordinals(item, adopted, deferred)  # type: ignore[method-assign]
+    else:
+        item.setup = lambda: run_isolated(item, adopted)  # type: ignore[method-assign]
+        item.runtest = lambda: _end_phase(adopted, "call")  # type: ignore[method-assign]
+        item.teardown = lambda: _end_phase(adopted, "teardown")  # type: ignore[method-assign]
+
+
+def run_on_ordinals(item: pytest.Item, adopted: Adopted, deferred: Sequence[str]) -> None:
+    """Run the body of `item` on every ordinal of a fresh world; in the place of the item's own `runtest`."""
+    adopted.substitutes.clear()
+    backend = _ready(item, adopted, "call")
+    assert backend is not None
+    session = Session(item=item, runtest=adopted.runtest, deferred=deferred)
+
+    def work(place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Any:
+        if WORLD in item.stash:
+            item.stash[WORLD].bind(place.ordinal, place.size, backend)
+        return session.run(output, send)
+
+    ended, phases = _launch(item, adopted, work, alone=False)
+    substitute = reports.merged(ended.verdict, phases, _where(item))
+    adopted.substitutes["call"] = substitute
+    if not substitute.plain_pass:
+        raise LaunchError(ended.verdict, ended.verdict.headline)
+
+
+def run_isolated(item: pytest.Item, adopted: Adopted) -> None:
+    """Run all of `item` in one process; in the place of its `setup`, so that each phase can report as itself later."""
+    adopted.substitutes.clear()
+    backend = _ready(item, adopted, "setup")
+    session = Session(item=item, runtest=adopted.runtest, setup=adopted.setup, teardown=adopted.teardown)
+
+    def work(place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Any:
+        if backend is not None:
+            adopted.run.guard.stand_down()
+            backend.set_launcher(callables.Launcher(backend=backend, cores=adopted.cores, limits=adopted.limits))
+        return session.run(output, send)
+
+    ended, phases = _launch(item, adopted, work, alone=True)
+    _note_phases(item, adopted, ended, phases.get(0, []))
+    _end_phase(adopted, "setup")
+
+
+def _note_phases(
+    item: pytest.Item, adopted: Adopted, ended: Ended, phases: Sequence[pytest.TestReport]
+) -> None:
+    """Give each phase of the controller the report of the same phase in the process."""
+    said = {str(phase.when): reports.of_report(phase, with_duration=True) for phase in phases}
+    adopted.substitutes.update(said)
+    if ended.verdict.kind not in (VerdictKind.AGREED, VerdictKind.RAISED):
+        # It did not come to its end: the phase that it was in is the first without a report of its own.
+        when = next((name for name in ("setup", "call") if name not in said), "teardown")
+        adopted.substitutes[when] = reports.merged(ended.verdict, {}, _where(item))
+
+
+def _end_phase(adopted: Adopted, when: str) -> None:
+    """Make what happened in the process real here: what follows in pytest depends on it."""
+    substitute = adopted.substitutes.get(when)
+    if substitute is not None and not substitute.plain_pass:
+        raise _IsolatedPhase(f"{when} in the isolated process")
+
+
+class _IsolatedPhase(Exception):
+    """Stands in for what a phase raised in the isolated process; the report shows the original."""
+
+
+def substitute_report(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Let the report of a phase say what the ordinals said; between pytest's own wrappers that skip and that clean up."""
+    adopted = item.stash.get(ADOPTED, None)
+    if adopted is None or hasattr(report, "context"):
+        return
+    substitute = adopted.substitutes.get(report.when)
+    if substitute is not None and (report.failed or report.skipped or not substitute.plain_pass):
+        substitute.apply(report)
+
+
+def _ready(item: pytest.Item, adopted: Adopted, when: str) -> Backend | None:
+    """Check that a launch is possible, and load what its processes need; the failure is one that no xfail excuses."""
+    try:
+        if adopted.kind is LaunchKind.MULTI_PROCESS:
+            _require_synchronous(item)
+        adopted.run.guard.refuse()
+        if adopted.run.backend is not None:
+            adopted.run.backend.load()
+    except (BackendError, UnsupportedError) as error:
+        raise _refused(item, adopted, when, LaunchError.refused(str(error))) from None
+    except LaunchError as error:
+        raise _refused(item, adopted, when, error) from None
+    return adopted.run.backend
+
+
+def _refused(item: pytest.Item, adopted: Adopted, when: str, error: LaunchError) -> LaunchError:
+    adopted.substitutes[when] = reports.merged(error.verdict, {}, _where(item))
+    return error
+
+
+def _require_synchronous(item: pytest.Item) -> None:
+    function = getattr(item, "obj", None)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise UnsupportedError(
+            f"{item.name} is a coroutine, and its event loop belongs to pytest's process, where ordinals can't share"
+            " it: use @pytest_tpu.isolated, or run a loop inside a plain test function"
+        )
+
+
+def _where(item: pytest.Item) -> tuple[str, int]:
+    path, line, _ = item.reportinfo()
+    return str(path), (line or 0) + 1
+
+
+def _launch(
+    item: pytest.Item, adopted: Adopted, work: Any, *, alone: bool
+) -> tuple[Ended, dict[int, list[pytest.TestReport]]]:
+    """Launch, and bring home all but the outcome: output, properties, warnings, subtests, `pytest.exit`."""
+    phases: dict[int, list[pytest.TestReport]] = {}
+    subtests: list[tuple[int, pytest.TestReport]] = []
+
+    def on_message(ordinal: int, message: Any) -> None:
+        report = reports.deserialized(item.config, message.data)
+        if isinstance(message, Subtest):
+            subtests.append((ordinal, report))
+        else:
+            phases.setdefault(ordinal, []).append(report)
+
+    _prepare_fork(item)
+    properties = len(item.user_properties)
+    launch = Launch(
+        cores=adopted.cores,
+        work=work,
+        limits=adopted.limits,
+        alone=alone,
+        noun="isolated process" if alone else "ordinal",
+        on_message=on_message,
+        on_output=_LiveOutput(item.config, alone).show,
+    )
+    ended = supervise(launch, adopted.run.backend)
+    for key, text in reports.output_sections(ended.outputs, alone):
+        item.add_report_section("call", key, text)
+    item.user_properties.extend(reports.merged_properties(properties, ended.data))
+    for warning in reports.merged_warnings(ended.data):
+        warning.show()
+    for report in reports.merged_subtests(subtests):
+        item.ihook.pytest_runtest_logreport(report=report)
+    _leave_if_asked(ended.exited)
+    return ended, phases
+
+
+def _prepare_fork(item: pytest.Item) -> None:
+    """Do once what each ordinal would otherwise do for itself, and settle what they would share."""
+    private.settle_capture(item.config)
+    factory = getattr(item.config, "_tmp_path_factory", None)
+    if factory is not None:
+        factory.getbasetemp()
+
+
+def _leave_if_asked(exited: Exited | None) -> None:
+    if exited is None:
+        return
+    if exited.interrupted:
+        raise KeyboardInterrupt(exited.reason)
+    raise pytest.exit.Exception(exited.reason, exited.returncode)
+
+
+class _LiveOutput:
+    """Shows the lines of ordinals as they come: with `-s`, and live logs."""
+
+    def __init__(self, config: pytest.Config, alone: bool) -> None:
+        self._config = config
+        self._alone = alone
+        uncaptured = config.getoption("capture", "fd") in ("no", "tee-sys")
+        self._streams = ("stdout", "stderr", "live") if uncaptured else ("live",)
+
+    def show(self, ordinal: int, output: OutputFiles, rest: bool) -> None:
+        """Write the new lines of one ordinal, with the ordinal in front."""
+        for name in self._streams:
+            for line in output.new_lines(name, rest=rest):
+                self._write(line if self._alone else f"[ordinal {ordinal}] {line}")
+
+    def _write(self, line: str) -> None:
+        capture = self._config.pluginmanager.getplugin("capturemanager")
+        reporter = self._config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None:
+            print(line, file=sys.stderr, flush=True)
+            return
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(line)
+            reporter.flush()
+
+

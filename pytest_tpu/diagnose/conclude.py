@@ -1,0 +1,192 @@
+"""From the states of the ordinals to 'stop now' and to the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_tpu.diagnose.words import join_ordinals, process_end, seconds
+from pytest_tpu.model.limits import Limits
+from pytest_tpu.model.position import Position
+from pytest_tpu.model.verdict import OrdinalState, Outcome, Phase, Verdict, VerdictKind
+
+_RAISED = {Outcome.FAILED, Outcome.MISMATCHED, Outcome.REFUSED, Outcome.XFAILED}
+_LEFT_WELL = {Outcome.PASSED, Outcome.SKIPPED, Outcome.GAVE_UP, Outcome.XPASSED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What the controller sees at one moment.
+
+    Args:
+        states: of all ordinals, in order.
+        waiting: the ordinals that wait in a collective for one whose body has ended.
+        idle_since: since when the processes that have yet to end use no processor; None while one does.
+        started_at: when the launch began, monotonic seconds.
+        now: monotonic seconds.
+    """
+
+    states: tuple[OrdinalState, ...]
+    waiting: frozenset[int] = frozenset()
+    idle_since: float | None = None
+    started_at: float
+    now: float
+
+
+def waiting_for_ended(positions: Sequence[Position], states: Sequence[OrdinalState]) -> frozenset[int]:
+    """The ordinals that are inside a collective which also needs one whose body has ended."""
+    return frozenset(
+        position.ordinal
+        for position in positions
+        if position.inside and any(states[member].outcome is not None for member in position.group)
+    )
+
+
+def must_stop(watched: Watched, limits: Limits) -> bool:
+    """Whether the world has to be stopped now, since it can't end well, or not in time."""
+    if limits.timeout and watched.now - watched.started_at >= limits.timeout:
+        return True
+    if any(state.phase is Phase.ENDED and _lost(state) for state in watched.states):
+        return True
+    living = [state for state in watched.states if state.outcome is None]
+    if not living:
+        return watched.idle_since is not None and watched.now - watched.idle_since >= limits.grace
+    return _failed_and_waited_for(watched, living, limits.grace)
+
+
+def _failed_and_waited_for(watched: Watched, living: list[OrdinalState], grace: float) -> bool:
+    """After a failure the others may say their own word, but not wait for the one that failed."""
+    failed = [state.phase_at for state in watched.states if state.outcome in _RAISED]
+    if not failed:
+        return False
+    return all(state.ordinal in watched.waiting for state in living) or watched.now - min(failed) >= grace
+
+
+def conclude(watched: Watched, limits: Limits, *, overdue: bool, noun: str = "ordinal") -> Verdict:
+    """Draw the verdict from an ended world.
+
+    Args:
+        watched: the last states.
+        limits: that held.
+        overdue: whether the time limit was what ended it.
+        noun: what one process is called in the text.
+    """
+    states = watched.states
+    kind, first, headline = _first_event(states, noun) or (
+        _at_the_limit(states, limits, noun) if overdue else _after_the_end(states, noun)
+    )
+    outcome = states[0].outcome if kind is VerdictKind.AGREED else None
+    if kind is VerdictKind.RAISED and first is not None and _is_excused(states):
+        outcome = Outcome.XFAILED
+    return Verdict(
+        kind=kind,
+        headline=f"{kind.value}: {headline}",
+        first=first,
+        outcome=outcome,
+        ordinals=states,
+        elapsed=watched.now - watched.started_at,
+        started_at=watched.started_at,
+        noun=noun,
+    )
+
+
+_Conclusion = tuple[VerdictKind, "int | None", str]
+
+
+def _first_event(states: Sequence[OrdinalState], noun: str) -> _Conclusion | None:
+    """The first of: a body that raised, a process that died, a call that did not match."""
+    events = sorted(
+        [(state.phase_at, state.ordinal, _raised) for state in states if state.outcome in _RAISED]
+        + [(state.exit_at or 0.0, state.ordinal, _died) for state in states if _lost(state)],
+        key=lambda event: event[:2],
+    )
+    if not events:
+        return None
+    # What was expected explains nothing where something else went wrong too.
+    events = [event for event in events if states[event[1]].outcome is not Outcome.XFAILED or _lost(states[event[1]])] or events
+    _, ordinal, conclusion = events[0]
+    return conclusion(states, states[ordinal], noun)
+
+
+_LEFT_OTHERWISE = {Outcome.PASSED, Outcome.SKIPPED, Outcome.GAVE_UP}
+
+
+def _is_excused(states: Sequence[OrdinalState]) -> bool:
+    """Whether all that raised were expected to, and the others passed under the same mark or were stopped."""
+    return all(state.outcome in (Outcome.XFAILED, Outcome.XPASSED, Outcome.STOPPED, None) for state in states)
+
+
+def _raised(states: Sequence[OrdinalState], first: OrdinalState, noun: str) -> _Conclusion:
+    if first.outcome is Outcome.MISMATCHED:
+        return VerdictKind.MISMATCHED, first.ordinal, first.reason
+    if first.outcome is Outcome.REFUSED:
+        return VerdictKind.REFUSED, first.ordinal, first.reason
+    alike = len({state.outcome for state in states}) == 1 and not any(_lost(state) for state in states)
+    if alike and first.outcome is not None:
+        return VerdictKind.AGREED, first.ordinal, f"{_all(states, noun)} {first.outcome.value}: {first.reason}"
+    if first.outcome is Outcome.XFAILED and any(state.outcome in _LEFT_OTHERWISE for state in states):
+        return VerdictKind.DIVERGED, None, _division(states, noun)
+    return VerdictKind.RAISED, first.ordinal, f"{_name(first, states, noun)}: {first.reason}"
+
+
+def _died(states: Sequence[OrdinalState], first: OrdinalState, noun: str) -> _Conclusion:
+    said = f"after it had reported {first.outcome.value}" if first.outcome else "without a report"
+    assert first.exit_code is not None
+    return VerdictKind.LOST, first.ordinal, f"{_name(first, states, noun)}: {process_end(first.exit_code)}, {said}"
+
+
+def _at_the_limit(states: Sequence[OrdinalState], limits: Limits, noun: str) -> _Conclusion:
+    late = [state for state in states if state.outcome in (None, Outcome.STOPPED)]
+    if not late:
+        return _lingered(states, noun)
+    phase = "started" if all(state.phase is Phase.STARTING for state in late) else "finished"
+    names = _all(states, noun) if len(late) == len(states) else f"{noun}s {join_ordinals([s.ordinal for s in late])}"
+    if len(late) == 1:
+        names = _name(late[0], states, noun)
+    where = f", in {late[0].where}" if late[0].where else ""
+    return VerdictKind.OVERDUE, late[0].ordinal, f"{names} not {phase} within {seconds(limits.timeout)}{where}"
+
+
+def _after_the_end(states: Sequence[OrdinalState], noun: str) -> _Conclusion:
+    if any(state.stopped and state.outcome in _LEFT_WELL for state in states):
+        return _lingered(states, noun)
+    outcomes = {state.outcome for state in states}
+    if len(outcomes) == 1:
+        outcome = states[0].outcome
+        reason = f": {states[0].reason}" if states[0].reason else ""
+        return VerdictKind.AGREED, None, f"{_all(states, noun)} {outcome.value if outcome else 'ended'}{reason}"
+    return VerdictKind.DIVERGED, None, _division(states, noun)
+
+
+def _lingered(states: Sequence[OrdinalState], noun: str) -> _Conclusion:
+    late = [state for state in states if state.stopped]
+    names = _name(late[0], states, noun) if len(late) == 1 else f"{noun}s {join_ordinals([s.ordinal for s in late])}"
+    return VerdictKind.LINGERED, late[0].ordinal, f"{names} did not end after the body (live threads or processes)"
+
+
+def _division(states: Sequence[OrdinalState], noun: str) -> str:
+    parts = []
+    for outcome in dict.fromkeys(state.outcome for state in states):
+        same = [state for state in states if state.outcome is outcome]
+        reason = f" ({same[0].reason})" if same[0].reason else ""
+        plural = "s" if len(same) > 1 else ""
+        word = outcome.value if outcome else "gave no outcome"
+        parts.append(f"{noun}{plural} {join_ordinals([state.ordinal for state in same])} {word}{reason}")
+    return ", ".join(parts)
+
+
+def _lost(state: OrdinalState) -> bool:
+    """Whether the process ended without its word, or badly after it, by itself."""
+    if state.exit_code is None or state.stopped:
+        return False
+    return state.outcome is None or state.exit_code != 0
+
+
+def _name(state: OrdinalState, states: Sequence[OrdinalState], noun: str) -> str:
+    return noun if len(states) == 1 and noun != "ordinal" else f"{noun} {state.ordinal}"
+
+
+def _all(states: Sequence[OrdinalState], noun: str) -> str:
+    if len(states) == 1:
+        return _name(states[0], states, noun)
+    return f"all {len(states)} {noun}s"

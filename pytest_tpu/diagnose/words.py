@@ -1,0 +1,35 @@
+"""How numbers, signals and lists of ordinals read."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+
+
+def join_ordinals(ordinals: Iterable[int]) -> str:
+    """Write ordinals as ranges: ``"0-3, 6"``."""
+    runs: list[list[int]] = []
+    for ordinal in sorted(ordinals):
+        if runs and ordinal == runs[-1][1] + 1:
+            runs[-1][1] = ordinal
+        else:
+            runs.append([ordinal, ordinal])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def process_end(exit_code: int) -> str:
+    """Write the end of a process: ``"killed by SIGSEGV (11)"`` or ``"exit code 3"``."""
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = "signal"
+    return f"killed by {name} ({-exit_code})"
+
+
+def seconds(value: float) -> str:
+    """Write a time with the digits that matter: ``"0.04 s"``, ``"2.5 s"``, ``"300 s"``."""
+    if value >= 100 or value == int(value):
+        return f"{value:.0f} s"
+    return f"{value:.1f} s" if value >= 1 else f"{value:.2f} s"

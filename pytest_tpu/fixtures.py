@@ -1,0 +1,80 @@
+"""What tests use."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from pytest_tpu import callables
+from pytest_tpu.errors import BackendError
+from pytest_tpu.model.host import Host
+from pytest_tpu.model.limits import Limits
+from pytest_tpu.model.world import World
+from pytest_tpu.run import RUN, WORLD, Run
+
+
+class LaunchFunction(Protocol):
+    """The type of the fixture `tpu_launch`."""
+
+    def __call__(
+        self, fn: Callable[..., Any], *args: Any, cores: int | None = None, timeout: float | None = None
+    ) -> list[Any]:
+        """Run `fn(*args)` on every ordinal."""
+        ...
+
+
+def _run(request: pytest.FixtureRequest) -> Run:
+    return request.config.stash[RUN]
+
+
+@pytest.fixture
+def tpu_world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    """This ordinal's view of the world: ordinal, size, device, rendezvous(tag, payload), tmp_path (shared).
+
+    A test that uses it runs on every ordinal, and so do function-scope fixtures that use it.
+    """
+    world = World(tmp_path)
+    request.node.stash[WORLD] = world
+    return world
+
+
+@pytest.fixture
+def tpu_cores(request: pytest.FixtureRequest) -> int:
+    """The number of cores: parametrizes the test over 1 and all cores of the run, and sets its world size."""
+    raise AssertionError("pytest_generate_tests gives the value")
+
+
+@pytest.fixture
+def tpu_host(request: pytest.FixtureRequest) -> Host | None:
+    """What there is to run on: real or emulated, chips, cores, version; None without a host."""
+    backend = _run(request).backend
+    return None if backend is None else backend.host
+
+
+@pytest.fixture
+def tpu_launch(request: pytest.FixtureRequest) -> LaunchFunction:
+    """Run a callable on N ordinals: tpu_launch(fn, *args, cores=…) gives the list of results in ordinal order.
+
+    XLA tensors come back as CPU tensors. What an ordinal raises is raised here, with that ordinal's traceback;
+    every other end is a LaunchError with the verdict.
+    """
+    run = _run(request)
+
+    def launch(
+        fn: Callable[..., Any], *args: Any, cores: int | None = None, timeout: float | None = None
+    ) -> list[Any]:
+        run.guard.refuse()
+        assert run.backend is not None and run.cores is not None
+        size = run.cores if cores is None else cores
+        if not 1 <= size <= run.cores:
+            raise BackendError(f"tpu_launch(cores={cores}) in {request.node.nodeid} is not allowed: give 1 to {run.cores}")
+        limits = Limits(
+            timeout=run.settings.timeout if timeout is None else timeout, grace=run.settings.grace
+        )
+        return callables.run(functools.partial(fn, *args), cores=size, backend=run.backend, limits=limits)
+
+    return launch

@@ -1,0 +1,72 @@
+"""Who initialised the XLA runtime in pytest's own process: from then on no ordinal can be forked from it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+from pytest_tpu.model.verdict import LaunchError
+
+
+class RuntimeTouchedWarning(UserWarning):
+    """Something initialised the XLA runtime in pytest's process, so that launches after it are refused.
+
+    Move it into the body of a test or into a function-scope fixture that uses `tpu_world`, or run the tests that
+    touch the device isolated.
+    """
+
+
+class Guard:
+    """Looks after each step of pytest whether the runtime has come up, and keeps the name of the step."""
+
+    def __init__(self, runtime_initialized: Callable[[], bool]) -> None:
+        self._initialized = runtime_initialized
+        self._why: str | None = None
+
+    def look(self, node: pytest.Item | pytest.Collector, step: str, remedy: str) -> None:
+        """Warn, once, if the runtime has come up during `step`.
+
+        Args:
+            node: for pytest's warning.
+            step: in words, for example ``"the fixture 'model'"``.
+            remedy: what to do instead.
+        """
+        if self._why is not None or not self._initialized():
+            return
+        self._why = f"{step} initialised the XLA runtime in pytest's own process: {remedy}"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warnings.warn(RuntimeTouchedWarning(f"{self._why}; tests on ordinals are refused from now on"), stacklevel=1)
+        # Recorded past the filters: with -W error the warning would be an internal error of whichever hook looks.
+        node.ihook.pytest_warning_recorded.call_historic(
+            kwargs={"warning_message": caught[0], "nodeid": node.nodeid, "when": "runtest", "location": None}
+        )
+
+    def refuse(self) -> None:
+        """Raise REFUSED if ordinals can't be forked any more; names who did it, and what to use instead.
+
+        Raises:
+            LaunchError: the runtime is up.
+        """
+        if self._initialized():
+            why = self._why or f"the XLA runtime was initialised in pytest's own process: {ISOLATE_ALL}"
+            raise LaunchError.refused(f"no ordinal can be forked, since {why}")
+
+    def stand_down(self) -> None:
+        """Allow the runtime, in the process of an isolated test."""
+        self._initialized = lambda: False
+
+
+ISOLATE_ALL = "run pytest --tpu-isolate"
+
+
+def isolate(node: pytest.Item | pytest.Collector) -> str:
+    """The remedy for what runs with a test: the command that gives each test a process of its own."""
+    return f"run pytest --tpu-isolate {node.nodeid}, or move it into a test body that runs on ordinals"
+
+
+def move(node: pytest.Item | pytest.Collector) -> str:
+    """The remedy for what runs at import, where isolation comes too late."""
+    return f"move it from the import of {node.nodeid} into a test or a fixture, and run those with --tpu-isolate"

@@ -1,0 +1,19 @@
+"""The times that bound one launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long one launch may take, in seconds.
+
+    Args:
+        timeout: from the start of the launch to the last word of its ordinals; 0 means no limit.
+        grace: between one signal and the next harsher one; how long a process may linger idle after its body, and
+            how long the others may go on when one has failed.
+    """
+
+    timeout: float = 300.0
+    grace: float = 2.0

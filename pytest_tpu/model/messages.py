@@ -1,0 +1,58 @@
+"""What an ordinal tells the controller, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_tpu.model.verdict import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Emitted when the device is configured and the world is entered, before the body.
+
+    Args:
+        at: monotonic seconds.
+    """
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """Emitted once, when the body and what belongs to it have ended; the process then waits for the others.
+
+    Args:
+        at: monotonic seconds.
+        outcome: the ordinal's own word.
+        reason: one line about it, ``""`` if passed.
+        where: the user's line, ``""`` if unknown.
+        data: what the kind of launch needs (reports, a pickled result): plain values only.
+    """
+
+    at: float
+    outcome: Outcome
+    reason: str = ""
+    where: str = ""
+    data: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """Emitted instead of Finished when the body called `pytest.exit` or was interrupted by the user's own hand.
+
+    Args:
+        at: monotonic seconds.
+        reason: the text given.
+        returncode: the exit status asked for, or None.
+        interrupted: whether it was a KeyboardInterrupt.
+    """
+
+    at: float
+    reason: str
+    returncode: int | None
+    interrupted: bool = False
+
+
+Message = Ready | Finished | Exited

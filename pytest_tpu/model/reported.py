@@ -1,0 +1,85 @@
+"""What an ordinal that ran a pytest item ships: plain values only."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One warning.
+
+    Args:
+        category: its class, pickled; empty if it can't be.
+        category_name: its name, for that case.
+        message: its text.
+        filename: where it was raised.
+        lineno: where it was raised.
+    """
+
+    category: bytes
+    category_name: str
+    message: str
+    filename: str
+    lineno: int
+
+    @classmethod
+    def of(cls, warning: warnings.WarningMessage) -> Recorded:
+        """Copy what a controller needs to raise it again."""
+        try:
+            category = pickle.dumps(warning.category)
+        except Exception:
+            category = b""
+        return cls(
+            category=category,
+            category_name=warning.category.__name__,
+            message=str(warning.message),
+            filename=warning.filename,
+            lineno=warning.lineno,
+        )
+
+    def show(self) -> None:
+        """Hand it to whoever records warnings here, past all filters: those were applied where it was raised."""
+        try:
+            category: type[Warning] = pickle.loads(self.category)
+        except Exception:
+            category = type(self.category_name, (UserWarning,), {})
+        warnings.showwarning(self.message, category, self.filename, self.lineno)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What is known after an item has run on one ordinal.
+
+    Args:
+        warnings: in the order they were raised.
+        properties: all user properties of the item, those the controller set included.
+    """
+
+    warnings: tuple[Recorded, ...]
+    properties: tuple[tuple[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseReported:
+    """Emitted when setup, call or teardown has ended: what is known when the process dies later.
+
+    Args:
+        data: its report, as pytest serializes it.
+    """
+
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subtest:
+    """Emitted when a subtest has ended within the body.
+
+    Args:
+        data: its report, as pytest serializes it.
+    """
+
+    data: dict[str, Any]

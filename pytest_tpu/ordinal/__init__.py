@@ -1,0 +1,1 @@
+"""What runs inside an ordinal process: a pytest item, or a callable."""

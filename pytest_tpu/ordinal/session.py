@@ -1,0 +1,207 @@
+"""Runs a pytest item inside an ordinal, by pytest's own hooks, and ships what happened."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from pytest_tpu import private
+from pytest_tpu.errors import MismatchError, WorldStopped
+from pytest_tpu.model.messages import Exited, Finished
+from pytest_tpu.model.reported import PhaseReported, Recorded, Reported, Subtest
+from pytest_tpu.model.verdict import Outcome
+from pytest_tpu.process.output import OutputFiles
+
+When = Literal["setup", "call", "teardown"]
+
+
+class _Catcher:
+    """Hears of reports instead of pytest's own plugins: subtests log theirs from within the body."""
+
+    def __init__(self, config: pytest.Config, send: Callable[[Any], None]) -> None:
+        self._config = config
+        self._send = send
+        self._failed = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Ship the report of a subtest."""
+        self._failed += report.failed
+        self._send(Subtest(data=serialized(self._config, report)))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Fail a test whose subtests failed: pytest does so where it logs, which is not here."""
+        report = yield
+        if self._failed and report.passed and call.when == "call" and not hasattr(report, "context"):
+            report.outcome = "failed"
+            report.longrepr = f"contains {self._failed} failed subtest{'s' if self._failed > 1 else ''}"
+        return report
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_timeout_set_timer(self) -> bool:
+        """Keep pytest-timeout out of ordinals: the controller holds the limit."""
+        return True
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_timeout_cancel_timer(self) -> bool:
+        """There is no timer."""
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One item, about to run in a forked process.
+
+    Args:
+        item: as the controller collected and, in part, set it up.
+        phases: which of setup, call and teardown run here.
+        deferred: the fixtures that the controller left to the ordinals.
+        runtest: the item's own way to run, which the controller has replaced on the item.
+        setup: likewise.
+        teardown: likewise.
+    """
+
+    item: pytest.Item
+    runtest: Callable[[], None]
+    setup: Callable[[], None] | None = None
+    teardown: Callable[[], None] | None = None
+    deferred: Sequence[str] = ()
+
+    def run(self, output: OutputFiles, send: Callable[[Any], None]) -> Finished | Exited:
+        """Run it; returns what the engine is to be told."""
+        item = self.item
+        private.empty_finalizers(item.session)
+        private.restart_capture(item.config)
+        private.divert_logging(item.config, output.write)
+        private.log_to(item.config, _Catcher(item.config, send))
+        item.runtest = self._runtest  # type: ignore[method-assign]
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                phases = self._phases(send)
+        except pytest.exit.Exception as error:
+            return Exited(at=time.monotonic(), reason=str(error.msg), returncode=error.returncode)
+        except KeyboardInterrupt:
+            return Exited(at=time.monotonic(), reason="KeyboardInterrupt in the test", returncode=None, interrupted=True)
+        return _finished(item, phases, [Recorded.of(warning) for warning in caught])
+
+    def _runtest(self) -> None:
+        for name in self.deferred:
+            private.fixture_value(self.item, name)
+        self.runtest()
+
+    def _phases(self, send: Callable[[Any], None]) -> list[_Phase]:
+        phases: list[_Phase] = []
+
+        def run(when: When, act: Callable[[], None]) -> None:
+            phase = _run_phase(self.item, when, act)
+            phases.append(phase)
+            send(PhaseReported(data=serialized(self.item.config, phase.report)))
+
+        if self.setup is not None:
+            run("setup", self.setup)
+        if not phases or phases[0].report.passed:
+            run("call", lambda: self.item.ihook.pytest_runtest_call(item=self.item))
+        run("teardown", self._finish)
+        return phases
+
+    def _finish(self) -> None:
+        try:
+            private.run_finalizers(self.item.session)
+        finally:
+            if self.teardown is not None:
+                self.teardown()
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    report: pytest.TestReport
+    error: BaseException | None
+    where: str
+    at: float
+
+
+def _run_phase(item: pytest.Item, when: When, act: Callable[[], None]) -> _Phase:
+    reraise = (pytest.exit.Exception, KeyboardInterrupt)
+    call = pytest.CallInfo.from_call(act, when=when, reraise=reraise)
+    at = time.monotonic()
+    report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+    where = "" if call.excinfo is None else _user_line(call.excinfo, item.config.rootpath)
+    return _Phase(report, None if call.excinfo is None else call.excinfo.value, where, at)
+
+
+def _user_line(excinfo: pytest.ExceptionInfo[BaseException], root: Path) -> str:
+    """The innermost line that is the user's own: below the root directory and not installed."""
+    ours = Path(__file__).parents[1]
+    places = [(Path(str(entry.path)), entry.lineno + 1) for entry in excinfo.traceback]
+    own = [
+        (path, line)
+        for path, line in places
+        if path.is_relative_to(root) and "site-packages" not in path.parts and not path.is_relative_to(ours)
+    ]
+    if not own:
+        return ""
+    path, line = own[-1]
+    return f"{os.path.relpath(path, root)}:{line}"
+
+
+def _finished(item: pytest.Item, phases: Sequence[_Phase], recorded: list[Recorded]) -> Finished:
+    """Draw this ordinal's own word from its reports: the first that is not a plain pass."""
+    deciding = next((phase for phase in phases if _outcome(phase) is not Outcome.PASSED), phases[0])
+    outcome = _outcome(deciding)
+    return Finished(
+        at=deciding.at,
+        outcome=outcome,
+        reason=_reason(deciding, outcome),
+        where=deciding.where,
+        data=Reported(
+            warnings=tuple(recorded),
+            properties=tuple(item.user_properties),
+        ),
+    )
+
+
+def _outcome(phase: _Phase) -> Outcome:
+    report = phase.report
+    if isinstance(phase.error, WorldStopped):
+        return Outcome.STOPPED
+    if isinstance(phase.error, MismatchError) and report.failed:
+        return Outcome.MISMATCHED
+    if isinstance(phase.error, pytest.xfail.Exception) and report.skipped:
+        return Outcome.GAVE_UP
+    if report.skipped:
+        return Outcome.XFAILED if hasattr(report, "wasxfail") else Outcome.SKIPPED
+    if report.failed:
+        return Outcome.XPASSED if _passed_strictly(phase) else Outcome.FAILED
+    return Outcome.XPASSED if hasattr(report, "wasxfail") else Outcome.PASSED
+
+
+def _passed_strictly(phase: _Phase) -> bool:
+    """Whether a strict xfail mark made a failure out of a body that raised nothing."""
+    return phase.error is None and str(phase.report.longrepr).startswith("[XPASS(strict)]")
+
+
+def _reason(phase: _Phase, outcome: Outcome) -> str:
+    report = phase.report
+    if outcome in (Outcome.XFAILED, Outcome.GAVE_UP, Outcome.XPASSED):
+        return str(getattr(report, "wasxfail", report.longrepr))
+    if outcome is Outcome.SKIPPED and isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    if outcome is Outcome.MISMATCHED:
+        return str(phase.error)
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = str(report.longrepr or "") if crash is None else str(crash.message)
+    prefix = "" if report.when == "call" else f"{report.when}: "
+    return prefix + (text.strip().splitlines() or [""])[0]
+
+
+def serialized(config: pytest.Config, report: pytest.TestReport) -> dict[str, Any]:
+    """Turn a report into plain values, by pytest's own hook."""
+    data: dict[str, Any] = config.hook.pytest_report_to_serializable(config=config, report=report)
+    return data

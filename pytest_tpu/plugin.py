@@ -1,0 +1,98 @@
+"""The pytest11 entry: hooks only, each a few lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+from pytest_tpu import collection, controller, guard, options
+from pytest_tpu.fixtures import tpu_cores, tpu_host, tpu_launch, tpu_world
+from pytest_tpu.markers import MARKERS
+from pytest_tpu.run import RUN, open_run
+
+__all__ = ["tpu_cores", "tpu_host", "tpu_launch", "tpu_world"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    options.add_options(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Become the host before the first conftest can ask for it."""
+    open_run(early_config, os.environ)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers; open the run where no initial conftests are loaded (a plugin that is registered late)."""
+    if RUN not in config.stash:
+        open_run(config, os.environ)
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say which host it is."""
+    run = config.stash[RUN]
+    return options.header(run.settings, run.host, run.reason)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrize over world sizes."""
+    collection.parametrize(metafunc, metafunc.config.stash[RUN])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Refuse markers that can't be meant, and look who touches the runtime at import."""
+    report = yield
+    step = f"the collection of {collector.nodeid}"
+    collector.config.stash[RUN].guard.look(collector, step, guard.move(collector))
+    return collection.judged(report)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take over the items that are ours."""
+    for item in items:
+        controller.adopt(item, config.stash[RUN])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Look whether a fixture touches the runtime."""
+    try:
+        return (yield)
+    finally:
+        step = f"the fixture {fixturedef.argname!r} ({fixturedef.baseid})"
+        request.config.stash[RUN].guard.look(request.node, step, guard.isolate(request.node))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Look whether a test touches the runtime."""
+    try:
+        return (yield)
+    finally:
+        item.config.stash[RUN].guard.look(item, f"the test {item.nodeid}", guard.isolate(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let the report say what the ordinals said.
+
+    Registered after pytest's own plugins, this wrapper stands outside the one that judges xfail, and inside those
+    (tryfirst) that keep or delete tmp_path by the outcome.
+    """
+    report = yield
+    controller.substitute_report(item, report)
+    return report

@@ -1,0 +1,172 @@
+"""Every touch of pytest's private parts, so that a new pytest can break one module only.
+
+What an ordinal has to undo of its inheritance can't be reached otherwise: capture files and finalizers are shared
+with the controller after the fork, and reports would be logged once per ordinal. Tested with the versions of pytest
+that tox names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from _pytest._code.code import ExceptionRepr, ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
+from _pytest.logging import LoggingPlugin, _LiveLoggingStreamHandler
+
+_KEPT: list[object] = []
+"""Objects that share a file with the controller: closing or collecting them here would be seen there, or warned of."""
+
+
+def empty_finalizers(session: pytest.Session) -> None:
+    """Forget, in a child, all that the controller has set up: a child never finishes what it inherited."""
+    stack = session._setupstate.stack
+    for node, (_, error) in list(stack.items()):
+        stack[node] = ([], error)
+
+
+def run_finalizers(session: pytest.Session) -> None:
+    """Finish, in a child, what the child itself set up, the narrowest scope first; raises the first error."""
+    errors: list[BaseException] = []
+    for finalizers, _ in reversed(list(session._setupstate.stack.values())):
+        while finalizers:
+            try:
+                finalizers.pop()()
+            except BaseException as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+_HOOKS = (
+    "pytest_runtest_logstart",
+    "pytest_runtest_logreport",
+    "pytest_runtest_logfinish",
+    "pytest_exception_interact",
+    "pytest_warning_recorded",
+)
+
+
+def log_to(config: pytest.Config, plugin: object) -> None:
+    """Let `plugin` alone, in a child, hear of reports: the terminal, JUnit and xdist are the controller's business."""
+    for name in _HOOKS:
+        caller = getattr(config.hook, name)
+        for implementation in list(caller.get_hookimpls()):
+            caller._remove_plugin(implementation.plugin)
+    config.pluginmanager.register(plugin, "tpu-ordinal")
+
+
+def settle_capture(config: pytest.Config) -> None:
+    """Move, before a fork, what capsys or capfd hold into their own memory: their files would be read by all ordinals."""
+    fixture = _capture_fixture(config)
+    if fixture is not None and fixture._capture is not None:
+        out, err = fixture._capture.readouterr()
+        fixture._captured_out += out
+        fixture._captured_err += err
+
+
+def restart_capture(config: pytest.Config) -> None:
+    """Capture nothing globally in a child, whose output is kept in files anyway, and start capsys or capfd anew."""
+    manager = config.pluginmanager.getplugin("capturemanager")
+    if manager is None:
+        return
+    _KEPT.append(manager._global_capturing)
+    manager._global_capturing = None
+    manager._method = "no"
+    manager.start_global_capturing()
+    fixture = _capture_fixture(config)
+    if fixture is not None and fixture._capture is not None:
+        _KEPT.append(fixture._capture)
+        fixture._capture = None
+        fixture._start()
+
+
+def _capture_fixture(config: pytest.Config) -> Any:
+    manager = config.pluginmanager.getplugin("capturemanager")
+    return None if manager is None else manager._capture_fixture
+
+
+class _LogLines(logging.Handler):
+    """Writes each record at once, so that it is there when the process is killed."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._write(self.format(record) + "\n")
+
+
+class _LiveLines:
+    """Stands where pytest's terminal reporter would write live logs."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self.write = write
+
+    def section(self, title: str, **markup: object) -> None:
+        """Leave headings out: one for each ordinal would bury the lines."""
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def divert_logging(config: pytest.Config, write: Callable[[str, str], None]) -> None:
+    """Send, in a child, log records to `write("log", text)` and live logs to `write("live", text)`."""
+    plugin = config.pluginmanager.getplugin("logging-plugin")
+    if not isinstance(plugin, LoggingPlugin):
+        return
+    handler = _LogLines(lambda text: write("log", text))
+    handler.setFormatter(plugin.formatter)
+    handler.setLevel(plugin.log_level or logging.NOTSET)
+    logging.getLogger().addHandler(handler)
+    live = plugin.log_cli_handler
+    if isinstance(live, _LiveLoggingStreamHandler):
+        live._first_record_emitted = True
+        live._section_name_shown = True
+        live.capture_manager = None
+        live.stream = _LiveLines(lambda text: write("live", text))  # type: ignore[assignment]
+
+
+def needs_fixture(item: pytest.Item, wanted: str) -> tuple[str, ...]:
+    """The function-scope fixtures of `item` that depend on the fixture `wanted`, in the order of their set-up."""
+    definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+
+    def depends(name: str, seen: frozenset[str] = frozenset()) -> bool:
+        return name == wanted or any(
+            depends(argument, seen | {name})
+            for definition in definitions.get(name, ())
+            for argument in definition.argnames
+            if argument not in seen
+        )
+
+    names: Iterable[str] = getattr(item, "fixturenames", ())
+    return tuple(name for name in names if name != wanted and _is_function_scope(definitions, name) and depends(name))
+
+
+def _is_function_scope(definitions: Any, name: str) -> bool:
+    return name in definitions and definitions[name][-1].scope == "function"
+
+
+def fixture_value(item: pytest.Item, name: str) -> Any:
+    """Set a fixture up for `item`, here and now, and give it to the test function."""
+    value = item._request.getfixturevalue(name)  # type: ignore[attr-defined]
+    item.funcargs[name] = value  # type: ignore[attr-defined]
+    return value
+
+
+def text_repr(headline: str, text: str, path: str, line: int) -> ReprExceptionInfo:
+    """A failure that is text, with a first line for the short summary; a plain string would have none there."""
+    return ReprExceptionInfo(
+        reprtraceback=ReprTraceback([ReprEntryNative(text.splitlines(keepends=True))], None, style="native"),
+        reprcrash=ReprFileLocation(path=path, lineno=line, message=headline),
+    )
+
+
+def set_headline(longrepr: object, headline: str) -> bool:
+    """Put `headline` where pytest's short summary and JUnit take their line from; False if there is no such place."""
+    crash = getattr(longrepr, "reprcrash", None)
+    if not isinstance(longrepr, ExceptionRepr) or crash is None:
+        return False
+    crash.message = headline
+    return True

@@ -1,0 +1,1 @@
+"""Ordinal processes: start, output, shutdown, lifeline. Knows neither pytest nor verdicts."""

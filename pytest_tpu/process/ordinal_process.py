@@ -1,0 +1,184 @@
+"""One forked process of a world."""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from pytest_tpu.errors import WorldStopped
+from pytest_tpu.process.lifeline import die_with_parent
+from pytest_tpu.process.output import OutputFiles
+from pytest_tpu.wire import Reader, Writer
+
+INTERRUPT = signal.SIGRTMIN + 4 if sys.platform == "linux" else signal.SIGTERM
+"""Asks an ordinal to leave its body. A real-time signal: programs under test have handlers for all the usual ones."""
+
+
+Body = Callable[[OutputFiles, Callable[[Any], None]], None]
+"""What runs in the process: it gets where its output goes, and how to send a message."""
+
+
+class Gate:
+    """Where ordinals wait after their body until all others have ended theirs.
+
+    An ordinal that left early would close the sockets that the others still talk through. The controller holds the
+    only write end: it opens the gate by closing it, and a controller that dies opens it too.
+    """
+
+    def __init__(self) -> None:
+        self._exit, self._entry = os.pipe()
+        self._open = False
+
+    def inherit(self) -> None:
+        """Keep, in an ordinal, only the end that waits."""
+        os.close(self._entry)
+
+    def wait(self) -> None:
+        """Wait, in an ordinal, until the gate is open."""
+        os.read(self._exit, 1)
+
+    def open(self) -> None:
+        """Let all ordinals go; may be called more than once."""
+        if not self._open:
+            self._open = True
+            os.close(self._entry)
+            os.close(self._exit)
+
+
+class OrdinalProcess:
+    """A process that runs `body`, waits at the gate, and ends as a Python process ends.
+
+    The orderly end is multiprocessing's: finalizers, queue feeders and non-daemon threads are waited for, as they
+    would be in a user's script. Not daemonic, since a body may start processes of its own (loader workers).
+    """
+
+    def __init__(self, ordinal: int, body: Body, gate: Gate) -> None:
+        self.ordinal = ordinal
+        self.output = OutputFiles()
+        self.exit_code: int | None = None
+        self.exit_at: float | None = None
+        self._pidfd: int | None = None
+        self._cpu_seen = 0.0
+        receive, send = os.pipe()
+        self._process = multiprocessing.get_context("fork").Process(
+            target=self._run, args=(os.getpid(), body, gate, receive, send), name=f"ordinal {ordinal}"
+        )
+        self._start(send)
+        self.reader = Reader(receive)
+        self.started_at = time.monotonic()
+
+    def _start(self, send: int) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        with warnings.catch_warnings():
+            # Python 3.12 and later warn at each fork of a process with threads, and torch_xla always has some.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._process.start()
+        os.close(send)
+        if hasattr(os, "pidfd_open"):
+            with suppress(OSError):
+                self._pidfd = os.pidfd_open(self.pid)
+
+    def _run(
+        self, parent: int, body: Body, gate: Gate, receive: int, send: int
+    ) -> None:
+        die_with_parent(parent)
+        # A group of its own: the terminal's Ctrl-C reaches the controller alone, which then looks before it stops
+        # the world, and what this process starts can be ended with it.
+        os.setpgid(0, 0)
+        os.close(receive)
+        gate.inherit()
+        self.output.redirect()
+        # To this ordinal's own file: a crash prints its Python stacks there, and not over those of the others.
+        faulthandler.enable(2)
+        stop_by_signal()
+        body(self.output, Writer(send).send)
+        signal.signal(INTERRUPT, signal.SIG_IGN)
+        gate.wait()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def wait_on(self) -> list[int]:
+        """Descriptors that become readable when this process has something to say or has ended."""
+        pipe = [] if self.reader.at_end else [self.reader.descriptor]
+        return pipe if self._pidfd is None or self.exit_code is not None else [*pipe, self._pidfd]
+
+    def poll(self) -> bool:
+        """Whether it has ended; notes the exit code and ends what it left behind in its group."""
+        if self.exit_code is None and _has_ended(self.pid):
+            # Before it is reaped: until then its number can't be another process's.
+            _signal_group(self.pid, signal.SIGKILL)
+            self._process.join()
+            self.exit_code = self._process.exitcode
+            self.exit_at = time.monotonic()
+        return self.exit_code is not None
+
+    def signal(self, number: int, *, group: bool = False) -> None:
+        """Send a signal to the process, or to all that it started too."""
+        if self.exit_code is not None:
+            return
+        if group:
+            _signal_group(self.pid, number)
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def cpu_advanced(self) -> bool:
+        """Whether it has used the processor since the last call: it is slow then, not stuck."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+            used = float(fields[11]) + float(fields[12])
+        except OSError:
+            return False
+        advanced = used > self._cpu_seen
+        self._cpu_seen = used
+        return advanced
+
+    def close(self) -> None:
+        """Release the descriptors of an ended process."""
+        self.reader.close()
+        self.output.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+        with suppress(ValueError):
+            self._process.close()
+
+
+def stop_by_signal() -> None:
+    """Make INTERRUPT raise WorldStopped in this process's main thread, once."""
+
+    def stop(number: int, frame: Any) -> None:
+        signal.signal(INTERRUPT, signal.SIG_IGN)
+        raise WorldStopped("the controller stopped the world")
+
+    if threading.current_thread() is not threading.main_thread():
+        return
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {INTERRUPT})
+    signal.signal(INTERRUPT, stop)
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

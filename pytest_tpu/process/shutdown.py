@@ -1,0 +1,41 @@
+"""Ending the processes of a world: interrupt, terminate, kill, one deadline for all."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+
+from pytest_tpu.process.ordinal_process import INTERRUPT, OrdinalProcess
+
+_KILL_BOUND = 10.0
+"""Seconds to wait for the kernel after SIGKILL; a process in an uninterruptible call may take longer."""
+
+
+def stop(
+    processes: Sequence[OrdinalProcess],
+    *,
+    grace: float,
+    pump: Callable[[float], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> list[OrdinalProcess]:
+    """End all that live, and what they started.
+
+    Args:
+        processes: of one world.
+        grace: seconds between one signal and the next harsher one.
+        pump: waits up to the seconds given for news, and takes them in; polls the processes.
+        clock: for tests.
+
+    Returns:
+        Those that even SIGKILL did not end within ten seconds.
+    """
+    for number, seconds in ((INTERRUPT, grace), (signal.SIGTERM, grace), (signal.SIGKILL, _KILL_BOUND)):
+        deadline = clock() + seconds
+        for process in processes:
+            process.signal(number, group=number != INTERRUPT)
+        while (now := clock()) < deadline and not all([process.poll() for process in processes]):
+            pump(deadline - now)
+        if all([process.poll() for process in processes]):
+            return []
+    return [process for process in processes if not process.poll()]

@@ -1,0 +1,97 @@
+"""What one pytest session runs on, and where it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_tpu.backend import Backend
+from pytest_tpu.backend.choose import choose
+from pytest_tpu.backend.package import runtime_initialized
+from pytest_tpu.callables import Launcher
+from pytest_tpu.errors import BackendError, MissingPackageError, SettingError
+from pytest_tpu.guard import Guard
+from pytest_tpu.model.host import Host
+from pytest_tpu.model.limits import Limits
+from pytest_tpu.model.settings import Settings
+from pytest_tpu.model.world import World
+from pytest_tpu.options import resolve
+
+NO_HOST = "this machine has no TPU, and --tpu-cores=8 emulates one on the CPU"
+
+WORLD = pytest.StashKey[World]()
+"""On an item: the world object that its fixtures hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one pytest session runs on.
+
+    Args:
+        settings: resolved once.
+        backend: of the host, or None.
+        reason: why there is no host.
+        guard: who touched the runtime in this process.
+    """
+
+    settings: Settings
+    backend: Backend | None
+    reason: str
+    guard: Guard
+
+    @property
+    def host(self) -> Host | None:
+        """What there is to run on."""
+        return None if self.backend is None else self.backend.host
+
+    @property
+    def cores(self) -> int | None:
+        """How many cores the run has; None without a host."""
+        if self.backend is None:
+            return None
+        return min(self.settings.cores or self.backend.host.cores, self.backend.host.cores)
+
+
+RUN = pytest.StashKey[Run]()
+"""On the config."""
+
+
+def open_run(config: pytest.Config, environ: Mapping[str, str]) -> None:
+    """Resolve the settings, choose the host, and answer as it until the session is unconfigured.
+
+    Raises:
+        pytest.UsageError: a setting is not allowed, or the host that was named is not there.
+    """
+    try:
+        settings = resolve(config, environ)
+    except SettingError as error:
+        raise pytest.UsageError(str(error)) from None
+    backend, reason = _chosen(settings)
+    run = Run(settings=settings, backend=backend, reason=reason, guard=Guard(runtime_initialized))
+    config.stash[RUN] = run
+    if backend is not None:
+        active = ExitStack()
+        active.enter_context(backend.activate())
+        config.add_cleanup(active.close)
+        backend.set_launcher(
+            Launcher(
+                backend=backend,
+                cores=run.cores or 1,
+                limits=Limits(timeout=settings.timeout, grace=settings.grace),
+                refuse=run.guard.refuse,
+            )
+        )
+
+
+def _chosen(settings: Settings) -> tuple[Backend | None, str]:
+    """The host, or why there is none; what was asked for by name and isn't there is a usage error."""
+    try:
+        backend = choose(settings.backend, settings.cores)
+    except BackendError as error:
+        if settings.backend == "tpu" or not isinstance(error, MissingPackageError):
+            raise pytest.UsageError(str(error)) from None
+        return None, str(error)
+    return backend, "" if backend is not None else NO_HOST
