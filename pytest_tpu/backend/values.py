@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
+
+_CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque)
 
 
 def to_host(value: Any) -> Any:
@@ -31,7 +34,7 @@ def _is_leaf(value: Any) -> bool:
     import torch
 
     return isinstance(value, (str, bytes, int, float, complex, type(None), type, torch.Tensor)) or not (
-        isinstance(value, (dict, list, tuple, set, frozenset)) or _attributes(value)
+        isinstance(value, _CONTAINERS) or _attributes(value)
     )
 
 
@@ -55,7 +58,7 @@ def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         yield from value
         yield from value.values()
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, _CONTAINERS):
         yield from value
     yield from _attributes(value).values()
 
@@ -144,8 +147,9 @@ class _Copier:
             new.clear()
             for key, part in value.items():
                 new[self.copy(key)] = self.copy(part)
-        elif isinstance(value, list):
-            new[:] = [self.copy(part) for part in value]
+        elif isinstance(value, (list, deque)):
+            new.clear()
+            new.extend([self.copy(part) for part in value])
         for name, part in _attributes(value).items():
             # Past `__setattr__`: frozen dataclasses and nn.Module have their own.
             object.__setattr__(new, name, self.copy(part))
