@@ -5,6 +5,9 @@ It stands at the lowest points that Python reaches, `torch_xla._XLAC._xla_*` and
 upstream's, and a function that was imported before is bridged too.
 """
 
+# The bridge has the signatures of torch_xla's own functions, and is what this package touches its internals for.
+# ruff: noqa: PLR0917, SLF001
+
 from __future__ import annotations
 
 import functools
@@ -24,7 +27,7 @@ from pytest_tpu.errors import UnsupportedError
 if TYPE_CHECKING:
     from pytest_tpu.model.place import Place
 
-_XLAC = torch_xla._XLAC  # noqa: SLF001 - the bridge is what this package touches torch_xla's internals for
+_XLAC = torch_xla._XLAC
 
 
 class _Process:
@@ -207,7 +210,7 @@ def _xla_reduce_scatter(
     _use_global_device_ids: bool | None = None,
 ) -> tuple[torch.Tensor, Any]:
     _count("ReduceScatter")
-    results = world.reduce_scatter(reduction, _to_host([tensor]), scale, dim, shards, groups)
+    results = world.reduce_scatter(reduction, _to_host([tensor]), scale, dim=dim, shards=shards, groups=groups)
     return _variable(_to_device(results, [tensor])[0], tensor), token
 
 
@@ -224,7 +227,7 @@ def _xla_reduce_scatter_out(
     _pin: bool,
 ) -> Any:
     _count("ReduceScatterOut")
-    results = world.reduce_scatter(reduction, _to_host([tensor]), scale, dim, shards, groups)
+    results = world.reduce_scatter(reduction, _to_host([tensor]), scale, dim=dim, shards=shards, groups=groups)
     _overwrite([output], _to_device(results, [tensor]))
     return token
 
@@ -240,7 +243,7 @@ def _xla_reduce_scatter_coalesced(
     groups: list[list[int]],
     _pin: bool,
 ) -> list[Any]:
-    results = world.reduce_scatter(reduction, _to_host(tensors), scale, dim, shards, groups)
+    results = world.reduce_scatter(reduction, _to_host(tensors), scale, dim=dim, shards=shards, groups=groups)
     return [*_to_device(results, tensors), token]
 
 
@@ -256,7 +259,7 @@ def _xla_reduce_scatter_coalesced_out(
     groups: list[list[int]],
     _pin: bool,
 ) -> Any:
-    results = world.reduce_scatter(reduction, _to_host(tensors), scale, dim, shards, groups)
+    results = world.reduce_scatter(reduction, _to_host(tensors), scale, dim=dim, shards=shards, groups=groups)
     _overwrite(outputs, _to_device(results, tensors))
     return token
 
@@ -327,7 +330,7 @@ def _functional_kernels(world: Collectives) -> torch.library.Library:
 
     def reduce_scatter_tensor(tensor: torch.Tensor, reduction: str, size: int, _group: str) -> torch.Tensor:
         _count("reduce_scatter_tensor")
-        results = world.reduce_scatter(reduction, _to_host([tensor]), 1.0, 0, size, [range(size)])
+        results = world.reduce_scatter(reduction, _to_host([tensor]), 1.0, dim=0, shards=size, groups=[range(size)])
         return _to_device(results, [tensor])[0]
 
     def all_to_all_single(

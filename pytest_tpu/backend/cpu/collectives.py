@@ -56,7 +56,7 @@ class Collectives:
         return [torch.cat(pieces, dim) for pieces in zip(*parts, strict=True)]
 
     def reduce_scatter(
-        self, reduction: str, tensors: Tensors, scale: float, dim: int, shards: int, groups: Groups
+        self, reduction: str, tensors: Tensors, scale: float, *, dim: int, shards: int, groups: Groups
     ) -> list[torch.Tensor]:
         """Reduce each tensor over the group, and keep this ordinal's part of a dimension."""
         arithmetic.check(reduction, [tensor.dtype for tensor in tensors])
@@ -92,10 +92,8 @@ class Collectives:
             raise RuntimeError(f"Source and target ids of a collective permute must be unique, got {pairs}")
         me = self._place.ordinal
         members = sorted({*sources, *targets})
-        if members and not 0 <= members[0] <= members[-1] < self._place.size:
-            raise RuntimeError(
-                f"collective_permute names an ordinal that the world of {self._place.size} has not: {pairs}"
-            )
+        if members and not 0 <= members[0] <= members[-1] < self.size:
+            raise RuntimeError(f"collective_permute names an ordinal that the world of {self.size} has not: {pairs}")
         if me not in members:
             return torch.zeros_like(tensor)
         channel = self._channels.of(members)
@@ -121,15 +119,15 @@ class Collectives:
 
     def _channel(self, kind: str, groups: Groups) -> Channel:
         """Find the group that this ordinal is in; no groups mean the world."""
-        world = range(self._place.size)
+        world = range(self.size)
         if not groups:
             return self._channels.of(world)
         named = sorted(ordinal for group in groups for ordinal in group)
         if named != list(world):
             raise UnsupportedError(
-                f"{kind} over the groups {[list(group) for group in groups]} does not name each of the "
-                f"{self._place.size} ordinals once, and XLA's verifier refuses that on a TPU; for torch.distributed "
-                f"name all groups of the mesh: new_group(ranks, pg_options={{'xla_pg_options': {{'mesh': [[...], ...]}}}})"
+                f"{kind} over the groups {[list(group) for group in groups]} does not name each of the {self.size} "
+                "ordinals once, and XLA's verifier refuses that on a TPU; to torch.distributed name all groups of "
+                "the mesh: new_group(ranks, pg_options={'xla_pg_options': {'mesh': [[...], ...]}})"
             )
         return self._channels.of(next(group for group in groups if self._place.ordinal in group))
 

@@ -20,7 +20,7 @@ class Form:
     @property
     def size(self) -> int:
         """How many bytes it takes."""
-        return math.prod(self.shape) * self.dtype.itemsize
+        return math.prod(self.shape) * int(self.dtype.itemsize)
 
 
 def forms(tensors: Iterable[torch.Tensor]) -> list[Form]:
