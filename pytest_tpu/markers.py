@@ -191,12 +191,7 @@ def core_ids(sizes: Iterable[int]) -> list[str]:
     return [f"{size}core" if size == 1 else f"{size}cores" for size in sizes]
 
 
-def availability(
-    wanted: int | None,
-    host: Host | None,
-    settings: Settings,
-    reason: str = "this machine has no TPU, and --tpu-cores=8 emulates one on the CPU",
-) -> str | None:
+def availability(wanted: int | None, host: Host | None, settings: Settings, reason: str) -> str | None:
     """Decide whether a test can run with `wanted` cores: None if so, else why not.
 
     Args:

@@ -5,18 +5,29 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
 from pytest_tpu.options import OPTIONS
 
+ROOT = Path(__file__).parents[1]
+
 
 @pytest.fixture(scope="session", autouse=True)
-def no_settings_from_outside() -> Iterator[None]:
-    """Keep the settings of the run that tests us away from the runs that are tests."""
+def runs_of_pytest() -> Iterator[None]:
+    """Prepare the environment of the runs of pytest that are tests.
+
+    The settings of the run that tests us are kept from them, and where the package is not installed, as in a bare
+    checkout, its plugin is named to them.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for option in OPTIONS:
             patch.delenv(option.variable, raising=False)
+        if not entry_points(group="pytest11", name="tpu"):
+            patch.setenv("PYTEST_PLUGINS", "pytest_tpu.plugin")
+            patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
         yield
 
 

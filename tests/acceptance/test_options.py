@@ -1,56 +1,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
+from pytest_tpu.backend.tpu import find_chips
 from pytest_tpu.options import OPTIONS
-
-ROOT = Path(__file__).parents[2]
-
-PLUGIN = """
-    import os
-
-    import pytest
-
-    from pytest_tpu import markers, options
-    from pytest_tpu.errors import SettingError
-
-    def pytest_addoption(parser):
-        options.add_options(parser)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_load_initial_conftests(early_config):
-        try:
-            options.resolve(early_config, os.environ)
-        except SettingError as error:
-            raise pytest.UsageError(str(error)) from None
-
-    def pytest_configure(config):
-        for line in markers.MARKERS:
-            config.addinivalue_line("markers", line)
-
-    def pytest_generate_tests(metafunc):
-        launch = launch_of(metafunc.definition)
-        if launch is not None and launch.cores is not None and len(launch.cores) > 1:
-            metafunc.fixturenames.append("_cores")
-            metafunc.parametrize("_cores", launch.cores, ids=markers.core_ids(launch.cores), indirect=True)
-
-    @pytest.fixture
-    def _cores():
-        pass
-
-    def pytest_collection_modifyitems(items):
-        for item in items:
-            launch_of(item)
-
-    def launch_of(item):
-        try:
-            return markers.launch_of(item)
-        except SettingError as error:
-            raise pytest.UsageError(str(error)) from None
-"""
 
 # Asks in the process that runs the test: the xdist worker, if there is one.
 SHOW = """
@@ -73,23 +28,18 @@ class Project:
 
     def run(self, *args: str) -> pytest.RunResult:
         """Run pytest with the plugin."""
-        return self.pytester.runpytest("-p", "tpu_options_plugin", *args)
+        return self.pytester.runpytest(*args)
 
     def settings(self, *args: str) -> str:
         """Run the test and give its settings."""
         self.run(*args).assert_outcomes(passed=1)
-        return self.written()
-
-    def written(self) -> str:
-        """The settings that the test wrote down."""
         return (self.pytester.path / "settings.txt").read_text()
 
 
 @pytest.fixture
 def project(pytester: pytest.Pytester) -> Project:
     """A project in a folder of its own."""
-    pytester.makepyfile(tpu_options_plugin=PLUGIN, test_show=SHOW)
-    pytester.syspathinsert()
+    pytester.makepyfile(test_show=SHOW)
     return Project(pytester=pytester)
 
 
@@ -163,11 +113,7 @@ class TestPlaces:
         else:
             args.append("--tpu-cores=3")
 
-        # xdist hands its workers the path of modules that it was imported with, hence a new process.
-        monkeypatch.setenv("PYTHONPATH", str(ROOT))
-        project.pytester.runpytest_subprocess("-p", "tpu_options_plugin", *args).assert_outcomes(passed=1)
-
-        assert "cores=3," in project.written()
+        assert "cores=3," in project.settings(*args)
 
 
 class TestMistakes:
@@ -327,7 +273,7 @@ class TestMarkers:
         ],
     )
     def test_mistakes(self, project: Project, marker: str, text: str) -> None:
-        """A mistake in a marker ends the run with one sentence that names the test, before any test runs."""
+        """A mistake in a marker is an error of the collection, in one sentence that names the test; nothing is run."""
         project.pytester.makepyfile(
             test_wrong=f"""
             import unittest
@@ -343,9 +289,28 @@ class TestMarkers:
         )
         result = project.run()
 
-        assert pytest.ExitCode.USAGE_ERROR == result.ret
-        result.assert_outcomes()
-        result.stderr.fnmatch_lines([f"ERROR: {text.format(node='test_wrong.py::TestOld::test_it')}"])
+        assert pytest.ExitCode.INTERRUPTED == result.ret
+        result.assert_outcomes(errors=1)
+        result.stdout.fnmatch_lines([text.format(node="test_wrong.py::TestOld::test_it")])
+
+    def test_sweep_on_a_case(self, project: Project) -> None:
+        """Several world sizes on one case of a parametrization are refused rather than run with the first."""
+        project.pytester.makepyfile(
+            test_wrong="""
+            import pytest
+            import pytest_tpu
+
+            @pytest.mark.parametrize("value", [0, pytest.param(1, marks=pytest_tpu.multi_process(cores=(1, 8)))])
+            def test_it(value):
+                pass
+            """
+        )
+        result = project.run()
+
+        assert pytest.ExitCode.INTERRUPTED == result.ret
+        result.stdout.fnmatch_lines(
+            ["tpu_multi_process(cores=(1, 8)) on test_wrong.py::test_it[[]1] is not allowed, *"]
+        )
 
     def test_fixture(self, project: Project) -> None:
         """A fixture can't be decorated, and pytest says so."""
@@ -363,6 +328,60 @@ class TestMarkers:
         result = project.run()
 
         result.stdout.fnmatch_lines(["*Marks *applied to fixtures*"])
+
+
+NEEDS = """
+    import pytest
+    import pytest_tpu
+
+    @pytest_tpu.multi_process(2)
+    def test_two():
+        raise AssertionError("never run")
+
+    @pytest.mark.tpu
+    def test_label():
+        pass
+"""
+
+NO_TPU = pytest.mark.skipif(find_chips().count > 0, reason="there is a TPU in this machine")
+
+
+class TestHost:
+    @NO_TPU
+    def test_none(self, project: Project) -> None:
+        """Without a TPU and --tpu-cores marked tests are skipped, labelled ones run, and the reason says why."""
+        project.pytester.makepyfile(test_needs=NEEDS)
+        result = project.run("-rs", "test_needs.py", "-Wignore::pytest.PytestUnknownMarkWarning")
+
+        result.assert_outcomes(passed=1, skipped=1)
+        result.stdout.fnmatch_lines(["tpu: no host, *--tpu-cores=8 *", "SKIPPED * needs a TPU host: *--tpu-cores=8 *"])
+
+    @NO_TPU
+    def test_required(self, project: Project) -> None:
+        """With --tpu-require what would be skipped fails, for the same reason, and labelled tests are left alone."""
+        project.pytester.makepyfile(test_needs=NEEDS)
+        result = project.run("--tpu-require", "test_needs.py", "-Wignore::pytest.PytestUnknownMarkWarning")
+
+        result.assert_outcomes(passed=1, failed=1)
+        result.stdout.fnmatch_lines(["needs a TPU host: *--tpu-cores=8 *"])
+
+    def test_emulated(self, project: Project, torch_loaded: bool) -> None:
+        """The header says in plain words that the host is emulated, and a test that needs more cores is skipped."""
+        if not torch_loaded:
+            pytest.skip("torch_xla is not installed")
+        project.pytester.makepyfile(test_needs=NEEDS)
+        result = project.run(
+            *("--tpu-cores=1", "--tpu-backend=cpu", "--tpu-timeout=0", "-rs"),
+            *("test_needs.py", "-Wignore::pytest.PytestUnknownMarkWarning"),
+        )
+
+        result.assert_outcomes(passed=1, skipped=1)
+        result.stdout.fnmatch_lines(
+            [
+                "tpu: emulated TPU host (v5e) with 1 core on the CPU, no TPU is used; timeout none, grace 2 s",
+                "SKIPPED * needs 2 cores and this run has 1; --tpu-cores=2 emulates them",
+            ]
+        )
 
 
 class TestTexts:

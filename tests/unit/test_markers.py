@@ -4,6 +4,7 @@ import inspect
 import unittest
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -210,6 +211,7 @@ class FakeItem:
 
     nodes: tuple[FakeNode, ...]
     cls: type | None = None
+    callspec: object = None
     nodeid: str = field(default=WHERE)
 
     def iter_markers_with_node(self) -> Iterator[tuple[FakeNode, pytest.Mark]]:
@@ -217,10 +219,13 @@ class FakeItem:
         return ((node, own) for node in self.nodes for own in node.own)
 
 
-def launch(*levels: tuple[pytest.Mark, ...], cls: type | None = None) -> MarkedLaunch | None:
+def launch(
+    *levels: tuple[pytest.Mark, ...], cls: type | None = None, params: dict[str, object] | None = None
+) -> MarkedLaunch | None:
     """Read the launch of an item whose function, class, module … have these markers."""
     nodes = tuple(FakeNode(f"level-{number}", own) for number, own in enumerate(levels))
-    return launch_of(cast("pytest.Item", FakeItem(nodes, cls)))
+    callspec = None if params is None else SimpleNamespace(params=params)
+    return launch_of(cast("pytest.Item", FakeItem(nodes, cls, callspec)))
 
 
 ONE, EIGHT = mark("tpu_multi_process", cores=1), mark("tpu_multi_process", cores=8)
@@ -264,6 +269,18 @@ class TestLaunchOf:
         assert (
             f"tpu_multi_process(cores=(1, 8)) on {WHERE} is not allowed, since pytest can't parametrize methods of"
             " unittest.TestCase: give one number, or write a method for each"
+        ) == str(caught.value)
+
+    def test_case(self) -> None:
+        """One case of a parametrization runs with one world size, since nothing parametrizes it again."""
+        assert MarkedLaunch(kind=LaunchKind.MULTI_PROCESS, cores=(8,)) == launch((EIGHT,), params={"value": 0})
+        assert MarkedLaunch(kind=LaunchKind.MULTI_PROCESS, cores=(1, 8)) == launch((SWEEP,), params={"tpu_cores": 8})
+        with pytest.raises(SettingError) as caught:
+            launch((SWEEP,), params={"value": 0})
+
+        assert (
+            f"tpu_multi_process(cores=(1, 8)) on {WHERE} is not allowed, since it stands on one case of a"
+            " parametrization: give one number, or put it on the function"
         ) == str(caught.value)
 
     def test_ordinary_class(self) -> None:
@@ -310,7 +327,6 @@ def test_core_ids() -> None:
 
 EMULATED = Host(backend="cpu", emulated=True, cores=8, chips=8, version="v5e")
 REAL = Host(backend="tpu", emulated=False, cores=4, chips=4, version="v4")
-NO_TPU = "needs a TPU host: this machine has no TPU, and --tpu-cores=8 emulates one on the CPU"
 
 
 class TestAvailability:
@@ -325,16 +341,10 @@ class TestAvailability:
             (4, REAL, None, None),
             (8, REAL, None, "needs 8 cores and this run has 4"),
             (4, REAL, 2, "needs 4 cores and this run has 2"),
-            (None, None, None, NO_TPU),
-            (1, None, None, NO_TPU),
+            (None, None, None, "needs a TPU host: torch_xla is not installed"),
+            (1, None, None, "needs a TPU host: torch_xla is not installed"),
         ],
     )
     def test_availability(self, wanted: int | None, host: Host | None, cores: int | None, expected: str | None) -> None:
         """A test runs on what the run has; else the reason says what is missing and, where it can, how to get it."""
-        assert expected == availability(wanted, host, Settings(cores=cores))
-
-    def test_reason(self) -> None:
-        """Where there is no host for another reason, emulation is not advised."""
-        assert "needs a TPU host: torch_xla is not installed" == availability(
-            None, None, Settings(), "torch_xla is not installed"
-        )
+        assert expected == availability(wanted, host, Settings(cores=cores), "torch_xla is not installed")
