@@ -36,7 +36,7 @@ def run(fn: Callable[[], Any], *, cores: int, backend: Backend, limits: Limits) 
     """
     backend.load()
 
-    def work(place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Any:
+    def work(_place: Place, _output: OutputFiles, _send: Callable[[Any], None]) -> Any:
         return call.run(fn, backend.to_host)
 
     ended = supervise(Launch(cores=cores, work=work, limits=limits, on_output=show_output), backend)
@@ -85,7 +85,7 @@ class Launcher:
     limits: Limits
     refuse: Callable[[], None] = lambda: None
 
-    def __call__(self, fn: Callable[[], Any], start_method: str) -> dict[int, Any]:
+    def __call__(self, fn: Callable[[], Any], _start_method: str) -> dict[int, Any]:
         """Run `fn` on every ordinal; the results by ordinal."""
         self.refuse()
         return dict(enumerate(run(fn, cores=self.cores, backend=self.backend, limits=self.limits)))

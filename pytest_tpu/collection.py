@@ -26,7 +26,7 @@ def parametrize(metafunc: pytest.Metafunc, run: Run) -> None:
 
 
 def judged(report: pytest.CollectReport) -> pytest.CollectReport:
-    """Turn the report of a collector into an error of one sentence where one of its tests has a marker that is wrong."""
+    """Make an error of one sentence of a collector's report if a marker of its tests is wrong."""
     for node in report.result or ():
         if isinstance(node, pytest.Item):
             try:

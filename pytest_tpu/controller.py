@@ -152,7 +152,7 @@ def run_isolated(item: pytest.Item, adopted: Adopted) -> None:
     backend = _ready(item, adopted, "setup")
     session = Session(item=item, runtest=adopted.runtest, setup=adopted.setup, teardown=adopted.teardown)
 
-    def work(place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Any:
+    def work(_place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Any:
         if backend is not None:
             adopted.run.guard.stand_down()
             backend.set_launcher(callables.Launcher(backend=backend, cores=adopted.cores, limits=adopted.limits))
@@ -163,9 +163,7 @@ def run_isolated(item: pytest.Item, adopted: Adopted) -> None:
     _end_phase(adopted, "setup")
 
 
-def _note_phases(
-    item: pytest.Item, adopted: Adopted, ended: Ended, phases: Sequence[pytest.TestReport]
-) -> None:
+def _note_phases(item: pytest.Item, adopted: Adopted, ended: Ended, phases: Sequence[pytest.TestReport]) -> None:
     """Give each phase of the controller the report of the same phase in the process."""
     said = {str(phase.when): reports.of_report(phase, with_duration=True) for phase in phases}
     adopted.substitutes.update(said)
@@ -182,12 +180,12 @@ def _end_phase(adopted: Adopted, when: str) -> None:
         raise _IsolatedPhase(f"{when} in the isolated process")
 
 
-class _IsolatedPhase(Exception):
+class _IsolatedPhase(Exception):  # noqa: N818 - never shown
     """Stands in for what a phase raised in the isolated process; the report shows the original."""
 
 
 def substitute_report(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Let the report of a phase say what the ordinals said; between pytest's own wrappers that skip and that clean up."""
+    """Let the report of a phase say what the ordinals said."""
     adopted = item.stash.get(ADOPTED, None)
     if adopted is None or hasattr(report, "context"):
         return
@@ -302,11 +300,9 @@ class _LiveOutput:
         capture = self._config.pluginmanager.getplugin("capturemanager")
         reporter = self._config.pluginmanager.getplugin("terminalreporter")
         if reporter is None:
-            print(line, file=sys.stderr, flush=True)
+            sys.stderr.write(f"{line}\n")
             return
         with capture.global_and_fixture_disabled():
             reporter.ensure_newline()
             reporter.write_line(line)
             reporter.flush()
-
-

@@ -43,7 +43,7 @@ def tpu_world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 
 @pytest.fixture
-def tpu_cores(request: pytest.FixtureRequest) -> int:
+def tpu_cores() -> int:
     """The number of cores: parametrizes the test over 1 and all cores of the run, and sets its world size."""
     raise AssertionError("pytest_generate_tests gives the value")
 
@@ -57,24 +57,23 @@ def tpu_host(request: pytest.FixtureRequest) -> Host | None:
 
 @pytest.fixture
 def tpu_launch(request: pytest.FixtureRequest) -> LaunchFunction:
-    """Run a callable on N ordinals: tpu_launch(fn, *args, cores=…) gives the list of results in ordinal order.
+    """Run a callable on N ordinals; ``tpu_launch(fn, *args, cores=…)`` gives the results in ordinal order.
 
     XLA tensors come back as CPU tensors. What an ordinal raises is raised here, with that ordinal's traceback;
     every other end is a LaunchError with the verdict.
     """
     run = _run(request)
 
-    def launch(
-        fn: Callable[..., Any], *args: Any, cores: int | None = None, timeout: float | None = None
-    ) -> list[Any]:
+    def launch(fn: Callable[..., Any], *args: Any, cores: int | None = None, timeout: float | None = None) -> list[Any]:
         run.guard.refuse()
-        assert run.backend is not None and run.cores is not None
+        assert run.backend is not None
+        assert run.cores is not None
         size = run.cores if cores is None else cores
         if not 1 <= size <= run.cores:
-            raise BackendError(f"tpu_launch(cores={cores}) in {request.node.nodeid} is not allowed: give 1 to {run.cores}")
-        limits = Limits(
-            timeout=run.settings.timeout if timeout is None else timeout, grace=run.settings.grace
-        )
+            raise BackendError(
+                f"tpu_launch(cores={cores}) in {request.node.nodeid} is not allowed: give 1 to {run.cores}"
+            )
+        limits = Limits(timeout=run.settings.timeout if timeout is None else timeout, grace=run.settings.grace)
         return callables.run(functools.partial(fn, *args), cores=size, backend=run.backend, limits=limits)
 
     return launch

@@ -38,7 +38,9 @@ class Guard:
         self._why = f"{step} initialised the XLA runtime in pytest's own process: {remedy}"
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            warnings.warn(RuntimeTouchedWarning(f"{self._why}; tests on ordinals are refused from now on"), stacklevel=1)
+            warnings.warn(
+                RuntimeTouchedWarning(f"{self._why}; tests on ordinals are refused from now on"), stacklevel=1
+            )
         # Recorded past the filters: with -W error the warning would be an internal error of whichever hook looks.
         node.ihook.pytest_warning_recorded.call_historic(
             kwargs={"warning_message": caught[0], "nodeid": node.nodeid, "when": "runtest", "location": None}

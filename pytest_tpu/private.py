@@ -58,7 +58,7 @@ def log_to(config: pytest.Config, plugin: object) -> None:
 
 
 def settle_capture(config: pytest.Config) -> None:
-    """Move, before a fork, what capsys or capfd hold into their own memory: their files would be read by all ordinals."""
+    """Move, before a fork, what capsys or capfd hold into their memory: all ordinals would read their files."""
     fixture = _capture_fixture(config)
     if fixture is not None and fixture._capture is not None:
         out, err = fixture._capture.readouterr()

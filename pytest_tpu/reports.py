@@ -48,9 +48,7 @@ class Substitute:
             report.duration = self.duration
 
 
-def merged(
-    verdict: Verdict, phases: Mapping[int, Sequence[pytest.TestReport]], where: tuple[str, int]
-) -> Substitute:
+def merged(verdict: Verdict, phases: Mapping[int, Sequence[pytest.TestReport]], where: tuple[str, int]) -> Substitute:
     """Make one report out of those of all ordinals.
 
     Args:

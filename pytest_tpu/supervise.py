@@ -223,9 +223,7 @@ class _World:
 
     def _note_end(self, process: OrdinalProcess) -> None:
         if self._states[process.ordinal].phase is not Phase.ENDED:
-            self._change(
-                process.ordinal, phase=Phase.ENDED, exit_code=process.exit_code, exit_at=process.exit_at
-            )
+            self._change(process.ordinal, phase=Phase.ENDED, exit_code=process.exit_code, exit_at=process.exit_at)
 
     def _change(self, ordinal: int, **changes: Any) -> None:
         self._states[ordinal] = replace(self._states[ordinal], **changes)

@@ -31,11 +31,11 @@ class Backend(Protocol):
         ...
 
     def load(self) -> None:
-        """Import torch and torch_xla here, so that the ordinals forked later have them; raises BackendError if it can't."""
+        """Import torch and torch_xla here, so that ordinals forked later have them; BackendError if it can't."""
         ...
 
     def resize(self, cores: int) -> None:
-        """Make this process, not launched and with no runtime yet, a host of `cores` cores (an isolated test's process)."""
+        """Make this process, which has no runtime yet, a host of `cores` cores: that of an isolated test."""
         ...
 
     def set_launcher(self, launcher: Launcher) -> None:
@@ -43,11 +43,11 @@ class Backend(Protocol):
         ...
 
     def plan(self, cores: int) -> AbstractContextManager[Any]:
-        """Make, in the launching process, what one launch shares (stores, ports); released at the end of the context."""
+        """Make, in the launching process, what one launch shares (stores, ports), until the end of the context."""
         ...
 
     def enter(self, place: Place) -> None:
-        """Become an ordinal: first thing in a forked process. Configures the device; collectives meet from now on."""
+        """Become an ordinal, first thing in a forked process: configures the device; collectives meet from now on."""
         ...
 
     def device(self) -> torch.device:

@@ -103,7 +103,9 @@ def _first_event(states: Sequence[OrdinalState], noun: str) -> _Conclusion | Non
     if not events:
         return None
     # What was expected explains nothing where something else went wrong too.
-    events = [event for event in events if states[event[1]].outcome is not Outcome.XFAILED or _lost(states[event[1]])] or events
+    events = [
+        event for event in events if states[event[1]].outcome is not Outcome.XFAILED or _lost(states[event[1]])
+    ] or events
     _, ordinal, conclusion = events[0]
     return conclusion(states, states[ordinal], noun)
 

@@ -30,7 +30,9 @@ class Call:
     def __str__(self) -> str:
         """Show it as a person would write the call."""
         head = f"{self.kind} {self.tag!r}" if self.tag else self.kind
-        parts = [part for part in (self.reduction, f"{self.dtype}[{self.shape}]" if self.dtype else "", self.detail) if part]
+        parts = [
+            part for part in (self.reduction, f"{self.dtype}[{self.shape}]" if self.dtype else "", self.detail) if part
+        ]
         return f"{head}({', '.join(parts)})" if parts else head
 
 

@@ -86,7 +86,7 @@ def _dump_error(error: BaseException) -> bytes:
         return b""
 
 
-class OrdinalTraceback(Exception):
+class OrdinalTraceback(Exception):  # noqa: N818 - the head of a traceback, no error of its own
     """The traceback of an ordinal, as the cause of its exception in the controller."""
 
     def __str__(self) -> str:

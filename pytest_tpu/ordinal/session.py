@@ -36,7 +36,9 @@ class _Catcher:
         self._send(Subtest(data=serialized(self._config, report)))
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Fail a test whose subtests failed: pytest does so where it logs, which is not here."""
         report = yield
         if self._failed and report.passed and call.when == "call" and not hasattr(report, "context"):
@@ -88,7 +90,9 @@ class Session:
         except pytest.exit.Exception as error:
             return Exited(at=time.monotonic(), reason=str(error.msg), returncode=error.returncode)
         except KeyboardInterrupt:
-            return Exited(at=time.monotonic(), reason="KeyboardInterrupt in the test", returncode=None, interrupted=True)
+            return Exited(
+                at=time.monotonic(), reason="KeyboardInterrupt in the test", returncode=None, interrupted=True
+            )
         return _finished(item, phases, [Recorded.of(warning) for warning in caught])
 
     def _runtest(self) -> None:

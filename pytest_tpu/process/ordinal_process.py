@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pytest_tpu.errors import WorldStopped
@@ -89,9 +90,7 @@ class OrdinalProcess:
             with suppress(OSError):
                 self._pidfd = os.pidfd_open(self.pid)
 
-    def _run(
-        self, parent: int, body: Body, gate: Gate, receive: int, send: int
-    ) -> None:
+    def _run(self, parent: int, body: Body, gate: Gate, receive: int, send: int) -> None:
         die_with_parent(parent)
         # A group of its own: the terminal's Ctrl-C reaches the controller alone, which then looks before it stops
         # the world, and what this process starts can be ended with it.
@@ -140,8 +139,7 @@ class OrdinalProcess:
     def cpu_advanced(self) -> bool:
         """Whether it has used the processor since the last call: it is slow then, not stuck."""
         try:
-            with open(f"/proc/{self.pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
+            fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
             used = float(fields[11]) + float(fields[12])
         except OSError:
             return False
@@ -162,7 +160,7 @@ class OrdinalProcess:
 def stop_by_signal() -> None:
     """Make INTERRUPT raise WorldStopped in this process's main thread, once."""
 
-    def stop(number: int, frame: Any) -> None:
+    def stop(*_: object) -> None:
         signal.signal(INTERRUPT, signal.SIG_IGN)
         raise WorldStopped("the controller stopped the world")
 

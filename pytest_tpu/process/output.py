@@ -20,7 +20,7 @@ class OutputFiles:
     """
 
     def __init__(self) -> None:
-        self._files: dict[str, IO[bytes]] = {name: tempfile.TemporaryFile(buffering=0) for name in STREAMS}
+        self._files: dict[str, IO[bytes]] = {name: tempfile.TemporaryFile(buffering=0) for name in STREAMS}  # noqa: SIM115
         self._shown = dict.fromkeys(STREAMS, 0)
 
     def redirect(self) -> None:

@@ -34,8 +34,12 @@ def stop(
         deadline = clock() + seconds
         for process in processes:
             process.signal(number, group=number != INTERRUPT)
-        while (now := clock()) < deadline and not all([process.poll() for process in processes]):
+        while (now := clock()) < deadline and _living(processes):
             pump(deadline - now)
-        if all([process.poll() for process in processes]):
+        if not _living(processes):
             return []
+    return _living(processes)
+
+
+def _living(processes: Sequence[OrdinalProcess]) -> list[OrdinalProcess]:
     return [process for process in processes if not process.poll()]
