@@ -108,6 +108,7 @@ class _World:
         self._data: dict[int, Any] = {}
         self._exited: Exited | None = None
         self._overdue = False
+        self._stopped_at: float | None = None
         self._survivors: tuple[int, ...] = ()
         self._idle_since: float | None = None
 
@@ -179,6 +180,7 @@ class _World:
 
     def _stop(self) -> None:
         limits = self._launch.limits
+        self._stopped_at = time.monotonic()
         self._overdue = bool(limits.timeout) and time.monotonic() - self._started_at >= limits.timeout
         self._states = [replace(state, stopped=state.exit_code is None) for state in self._states]
         self._gate.open()
@@ -211,7 +213,7 @@ class _World:
                     ordinal,
                     phase=phase,
                     phase_at=message.at,
-                    outcome=message.outcome,
+                    outcome=self._own(message),
                     reason=message.reason,
                     where=message.where,
                 )
@@ -220,6 +222,11 @@ class _World:
                 self._change(ordinal, phase_at=message.at, outcome=Outcome.STOPPED, reason=message.reason)
             case _ if self._launch.on_message is not None:
                 self._launch.on_message(ordinal, message)
+
+    def _own(self, message: Finished) -> Outcome:
+        """The outcome, unless the interrupt made it: a body may turn WorldStopped into an error of its own."""
+        interrupted = self._stopped_at is not None and message.at > self._stopped_at
+        return Outcome.STOPPED if interrupted and message.outcome is Outcome.FAILED else message.outcome
 
     def _note_end(self, process: OrdinalProcess) -> None:
         if self._states[process.ordinal].phase is not Phase.ENDED:

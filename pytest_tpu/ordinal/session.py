@@ -135,9 +135,20 @@ def _run_phase(item: pytest.Item, when: When, act: Callable[[], None]) -> _Phase
     reraise = (pytest.exit.Exception, KeyboardInterrupt)
     call = pytest.CallInfo.from_call(act, when=when, reraise=reraise)
     at = time.monotonic()
-    report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+    if call.excinfo is not None and isinstance(call.excinfo.value, WorldStopped):
+        report = _stopped(item, when)
+    else:
+        report = item.ihook.pytest_runtest_makereport(item=item, call=call)
     where = "" if call.excinfo is None else _user_line(call.excinfo, item.config.rootpath)
     return _Phase(report, None if call.excinfo is None else call.excinfo.value, where, at)
+
+
+def _stopped(item: pytest.Item, when: When) -> pytest.TestReport:
+    """A report without a traceback: it would explain nothing, and eight processes that format one are slow."""
+    report = pytest.TestReport.from_item_and_call(item, pytest.CallInfo.from_call(lambda: None, when=when))
+    report.outcome = "failed"
+    report.longrepr = "stopped by the controller"
+    return report
 
 
 def _user_line(excinfo: pytest.ExceptionInfo[BaseException], root: Path) -> str:
