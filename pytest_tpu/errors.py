@@ -25,6 +25,14 @@ class MissingPackageError(BackendError):
 class NotAnOrdinalError(TpuError):
     """The world was read outside an ordinal process, where it has no meaning."""
 
+    reader: str | None = None
+
+    def name_reader(self, fixture: str) -> None:
+        """Say which fixture read it; the innermost comes first, and the ones that only asked for that one don't count."""
+        if self.reader is None:
+            self.reader = fixture
+            self.args = (f"in the fixture {fixture!r}, {self}",)
+
 
 class MismatchError(TpuError):
     """The ordinals called different collectives under the same number; raised before any data moves.

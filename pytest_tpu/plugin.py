@@ -8,6 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from pytest_tpu import collection, controller, guard, options
+from pytest_tpu.errors import NotAnOrdinalError
 from pytest_tpu.fixtures import tpu_cores, tpu_host, tpu_launch, tpu_world
 from pytest_tpu.markers import MARKERS
 from pytest_tpu.run import RUN, open_run
@@ -67,9 +68,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Look whether a fixture touches the runtime."""
+    """Look whether a fixture touches the runtime, or reads the world where there is none."""
     try:
         return (yield)
+    except NotAnOrdinalError as error:
+        error.name_reader(fixturedef.argname)
+        raise
     finally:
         step = f"the fixture {fixturedef.argname!r} ({fixturedef.baseid})"
         request.config.stash[RUN].guard.look(request.node, step, guard.isolate(request.node))
