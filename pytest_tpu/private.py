@@ -157,8 +157,9 @@ def fixture_value(item: pytest.Item, name: str) -> Any:
 
 def text_repr(headline: str, text: str, path: str, line: int) -> ReprExceptionInfo:
     """A failure that is text, with a first line for the short summary; a plain string would have none there."""
+    lines = f"{text.rstrip()}\n".splitlines(keepends=True)
     return ReprExceptionInfo(
-        reprtraceback=ReprTraceback([ReprEntryNative(text.splitlines(keepends=True))], None, style="native"),
+        reprtraceback=ReprTraceback([ReprEntryNative(lines)], None, style="native"),
         reprcrash=ReprFileLocation(path=path, lineno=line, message=headline),
     )
 

@@ -18,14 +18,36 @@ class Writer:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._lock = threading.Lock()
+        self._writing: int | None = None
+        self._postponed: BaseException | None = None
 
     def send(self, message: Any) -> None:
         """Write one message; raises BrokenPipeError when the controller is gone."""
         payload = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         with self._lock:
-            view = memoryview(_LENGTH.pack(len(payload)) + payload)
-            while view:
-                view = view[os.write(self._descriptor, view) :]
+            self._writing = threading.get_ident()
+            try:
+                self._write(_LENGTH.pack(len(payload)) + payload)
+            finally:
+                self._writing = None
+        postponed, self._postponed = self._postponed, None
+        if postponed is not None:
+            raise postponed
+
+    def _write(self, frame: bytes) -> None:
+        view = memoryview(frame)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def interrupt(self, error: BaseException) -> None:
+        """Raise `error`, from a signal handler; once the message is out if this thread is writing one.
+
+        Half a message would make nonsense of all that come after it, and masking the signal does not help: the kernel
+        gives it to any thread, and Python runs the handler in this one all the same.
+        """
+        if self._writing != threading.get_ident():
+            raise error
+        self._postponed = error
 
 
 class Reader:

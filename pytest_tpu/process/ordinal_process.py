@@ -100,9 +100,12 @@ class OrdinalProcess:
         self.output.redirect()
         # To this ordinal's own file: a crash prints its Python stacks there, and not over those of the others.
         faulthandler.enable(2)
-        stop_by_signal()
-        body(self.output, Writer(send).send)
-        signal.signal(INTERRUPT, signal.SIG_IGN)
+        writer = Writer(send)
+        # Interrupted outside what notes it (the device is being configured, say): there is nobody to tell.
+        with suppress(WorldStopped):
+            stop_by_signal(writer)
+            body(self.output, writer.send)
+            signal.signal(INTERRUPT, signal.SIG_IGN)
         gate.wait()
 
     @property
@@ -157,12 +160,12 @@ class OrdinalProcess:
             self._process.close()
 
 
-def stop_by_signal() -> None:
-    """Make INTERRUPT raise WorldStopped in this process's main thread, once."""
+def stop_by_signal(writer: Writer) -> None:
+    """Make INTERRUPT raise WorldStopped in this process's main thread, once, and not in the middle of a message."""
 
     def stop(*_: object) -> None:
         signal.signal(INTERRUPT, signal.SIG_IGN)
-        raise WorldStopped("the controller stopped the world")
+        writer.interrupt(WorldStopped("the controller stopped the world"))
 
     if threading.current_thread() is not threading.main_thread():
         return
