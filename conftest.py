@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import signal
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest_plugins = ["pytester"]
+
+# Tests import what they share as `tests.…`. Last on the path, unlike with the ini entry `pythonpath`: the package that
+# is tested is the installed one, where there is one, and not the folder that happens to lie here.
+sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")

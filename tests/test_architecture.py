@@ -28,7 +28,9 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "__init__ __main__",
         "plugin",
         "controller fixtures",
-        "callables run",
+        "collection",
+        "run",
+        "callables",
         "reports ordinal options hookspecs markers guard",
         "supervise private",
         "process ledger diagnose wire",
@@ -54,7 +56,10 @@ UNKNOWN_TO: Mapping[str, tuple[str, ...]] = {
 ONLY_IN: Mapping[str, str] = {"_pytest": "private", "torch_xla._internal": "backend", "torch_xla._XLAC": "backend"}
 
 # Slow to import, and of no use to a run without tpu tests.
-HEAVY = ("torch", "torch_xla", "numpy", "psutil", "wrapt", "cloudpickle", "filelock", "multiprocessing")
+HEAVY = ("torch", "torch_xla", "numpy", "psutil", "wrapt", "cloudpickle", "filelock")
+
+# What launches and watches: a run without tpu tests never needs it, and importing it takes longer than the rest.
+ENGINE = ("pytest_tpu.supervise", "pytest_tpu.process", "pytest_tpu.ledger", "multiprocessing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,44 +240,51 @@ class TestLoading:
         assert "pytest_tpu" in loaded
         assert [] == [name for name in HEAVY if name in loaded]
 
-    def test_collecting_nothing_of_ours(self, tmp_path: Path) -> None:
-        """A run without tpu tests imports neither torch nor torch_xla on the plugin's account."""
+    def test_nothing_of_ours(self, tmp_path: Path) -> None:
+        """A run without tpu tests imports neither torch nor torch_xla on the plugin's account, nor our own engine."""
         (tmp_path / "test_plain.py").write_text("def test_plain(): pass\n", encoding="utf-8")
         program = (
             "import json, sys, pytest\n"
             "code = pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:], 'test_plain.py'])\n"
-            "print(json.dumps([int(code), sorted({name.split('.')[0] for name in sys.modules})]))\n"
+            "print(json.dumps([int(code), sorted(sys.modules)]))\n"
         )
-        out = _run_python(program, *_plugin_argument(), cwd=tmp_path)
+        out = _run_python(program, *_plugin_argument(), "-p", "no:asyncio", cwd=tmp_path)
         code, loaded = json.loads(out.splitlines()[-1])
 
         assert 0 == code
-        assert "pytest_tpu" in loaded
-        assert [] == [name for name in ("torch", "torch_xla") if name in loaded]
+        assert "pytest_tpu.plugin" in loaded
+        assert [] == [name for name in (*HEAVY, *ENGINE) if name in loaded]
 
 
 # Run before the package is imported: this Python becomes one of another platform, as far as imports can see. What
-# pytest itself needs of the real one is imported before.
+# pytest and the standard library need of the real one is imported before.
 ELSEWHERE = """
-import os, signal, sys
+import asyncio, multiprocessing.connection, multiprocessing.context, multiprocessing.shared_memory, os, signal, sys
 import pytest, xdist, pytest_timeout
 platform, *arguments = sys.argv[1:]
 
-class Blocker:
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in blocked:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return None if name.split(".")[0] in blocked else self.finder.find_spec(name, path, target)
 
 blocked = {"torch_xla", "libtpu"}
 if platform == "win32":
-    blocked |= {"fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "_posixshmem", "_posixsubprocess"}
+    blocked |= {"fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "_posixshmem"}
     for name in ("SIGKILL", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGHUP", "setitimer", "pthread_kill", "pthread_sigmask"):
         delattr(signal, name)
     for name in ("fork", "forkpty", "getuid", "geteuid", "killpg", "setsid", "getpgid", "sched_getaffinity", "WNOHANG"):
         delattr(os, name)
+    for name in ("ForkProcess", "ForkContext"):
+        delattr(multiprocessing.context, name)
 for name in [name for name in sys.modules if name.split(".")[0] in blocked]:
     del sys.modules[name]
-sys.meta_path.insert(0, Blocker())
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 sys.platform = platform
 """
 
@@ -290,7 +302,7 @@ class TestElsewhere:
     @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
     @pytest.mark.parametrize("options", [(), ("--tpu-cores=2",)], ids=["plain", "cores"])
     def test_skips(self, platform: str, options: tuple[str, ...], tmp_path: Path) -> None:
-        """A marked test is skipped with a reason where torch_xla does not exist, and an unmarked one runs."""
+        """A marked test is skipped where torch_xla does not exist, for a reason that helps there; another one runs."""
         source = (
             "import pytest_tpu\n@pytest_tpu.multi_process\ndef test_ours(): assert False\ndef test_theirs(): pass\n"
         )
@@ -300,6 +312,7 @@ class TestElsewhere:
 
         assert "1 passed, 1 skipped" in out
         assert "SKIPPED [1] " in out
+        assert platform == "linux" or "torch_xla exists for Linux only" in out
 
 
 def _plugin_argument() -> list[str]:
