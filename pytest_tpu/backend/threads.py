@@ -1,4 +1,4 @@
-"""OpenMP's threads and forks: none is alive at a fork, and an ordinal computes with one."""
+"""The threads that compute on the CPU: forked processes get none that are dead, and an ordinal has one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def forkable() -> Iterator[None]:
 
 @functools.cache
 def _register() -> None:
-    os.register_at_fork(before=_rest)
+    os.register_at_fork(before=_rest, after_in_child=_renew)
 
 
 def _rest() -> None:
@@ -46,6 +46,19 @@ def _rest() -> None:
             pause = getattr(library, "omp_pause_resource_all", None)
             if pause is not None:
                 pause(_SOFT)
+
+
+def _renew() -> None:
+    """Make torch's other pool anew in the forked process, while it has one thread.
+
+    torch does that itself at the first use, unlocked: where the parent had called `torch.set_num_threads`, the threads
+    of autograd (one for each device) come to it at the same time, and one of them aborts the process with "Invalid
+    thread pool!".
+    """
+    set_num_threads = getattr(sys.modules.get("torch"), "set_num_threads", None)
+    # It is absent while torch is being imported.
+    if _open[0] and set_num_threads is not None:
+        set_num_threads(sys.modules["torch"].get_num_threads())
 
 
 def one_thread() -> None:

@@ -487,6 +487,20 @@ class TestThreads:
         assert [(2, 1000.0)] == run_forked(compute, seconds=20)
         assert 1000.0 == (torch.ones(1000, 1000) @ torch.ones(1000, 1000)).mean().item()
 
+    def test_backward_after_set_num_threads_in_the_parent(self, host: CpuBackend) -> None:
+        """Where the parent had set the number of threads, the autograd threads of many devices start unharmed."""
+        import torch
+
+        torch.set_num_threads(2)
+
+        def backward() -> float:
+            leaf = torch.ones(2, device="xla:7", requires_grad=True)
+            (leaf * 3).sum().backward()
+            assert leaf.grad is not None
+            return float(leaf.grad.sum())
+
+        assert [6.0] * 4 == run_forked(backward, backward, backward, backward)
+
     def test_scikit_learn_computes_on_ordinals(self, host: CpuBackend) -> None:
         """A library with an OpenMP of its own, used in parallel by the parent, computes on ordinals."""
         import numpy as np
@@ -563,11 +577,11 @@ with CpuBackend(8).activate():
     from torch_xla._internal.tpu import num_available_devices
     import torch_xla.runtime as xr
     inside = num_available_devices(), xr.device_type(), tpu.version()
-print(inside, tpu.num_available_devices(), xr.device_type())
+print(inside, tpu.num_available_chips(), xr.device_type())
 """
         clean = {name: value for name, value in os.environ.items() if name != "PJRT_DEVICE"}
         done = subprocess.run(
-            [sys.executable, "-c", program], env=clean, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", program], env=clean, capture_output=True, text=True, timeout=120, check=False
         )
 
         assert "(8, 'TPU', 5) 0 None\n" == done.stdout, done.stderr
