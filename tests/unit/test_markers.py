@@ -155,7 +155,7 @@ class TestParse:
         assert MarkedLaunch(kind=LaunchKind.ISOLATED, **expected) == parse(mark("tpu_isolated", *args, **kwargs), WHERE)
 
     @pytest.mark.parametrize(
-        "cores", [0, -1, 1.5, "8", "18", True, (), [], (1, 0), (8, 8), (1, True), {1, 8}, ((1, 8),)]
+        "cores", [0, -1, 1.5, "8", "18", b"\x08", True, (), [], (1, 0), (8, 8), (1, True), {1, 8}, ((1, 8),)]
     )
     def test_cores_refused(self, cores: object) -> None:
         """Cores that can't be run with are refused, with the test and what is allowed."""
