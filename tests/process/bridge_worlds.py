@@ -8,6 +8,7 @@ import select
 import signal
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -61,7 +62,10 @@ def run_collectives(size: int, body: Callable[[Place], Any]) -> list[Any]:
 def _fork(body: Callable[[Place], Any], place: Place) -> tuple[int, int]:
     parent = os.getpid()
     end, other = os.pipe()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        # torch_xla has threads; Python 3.12 and later warn at the fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
     if pid:
         os.close(other)
         return pid, end
