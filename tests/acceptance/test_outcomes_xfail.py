@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.summary import SHOW_ALL, summary
+
+# Two ordinals: `bad` decides which of them goes wrong, `how` in what way.
+BODY = """
+    import os, signal
+    import pytest
+
+    pytestmark = pytest.mark.tpu_multi_process
+
+    ENDS = {"all_pass": (), "all_fail": (0, 1), "mixed": (1,), "killed": (0, 1)}
+    ends = pytest.mark.parametrize("end", ENDS)
+
+    def goes_wrong(end, world):
+        if end == "killed" and world.ordinal == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return world.ordinal in ENDS[end]
+
+    @ends
+    @pytest.mark.xfail
+    def test_plain(end, tpu_world):
+        wrong = goes_wrong(end, tpu_world)
+        assert not wrong
+
+    @ends
+    @pytest.mark.xfail(strict=True, reason="known")
+    def test_strict(end, tpu_world):
+        wrong = goes_wrong(end, tpu_world)
+        assert not wrong
+
+    @ends
+    @pytest.mark.xfail(raises=AssertionError)
+    def test_right(end, tpu_world):
+        wrong = goes_wrong(end, tpu_world)
+        assert not wrong
+
+    @ends
+    @pytest.mark.xfail(raises=KeyError)
+    def test_wrong(end, tpu_world):
+        wrong = goes_wrong(end, tpu_world)
+        assert not wrong
+
+    @ends
+    def test_dynamic(end, tpu_world, request):
+        request.node.add_marker(pytest.mark.xfail(reason="added"))
+        wrong = goes_wrong(end, tpu_world)
+        assert not wrong
+
+    @ends
+    def test_imperative(end, tpu_world):
+        if goes_wrong(end, tpu_world):
+            pytest.xfail("known")
+"""
+
+LOST = "FAILED LOST: ordinal 0: killed by SIGKILL (9), without a report"
+RAISED = "FAILED RAISED: ordinal 1: assert not True"
+
+MATRIX = {
+    "test_plain[all_pass]": "XPASS",
+    "test_plain[all_fail]": "XFAIL",
+    "test_plain[mixed]": "XFAIL",
+    "test_plain[killed]": LOST,
+    "test_strict[all_pass]": "FAILED [XPASS(strict)] known",
+    "test_strict[all_fail]": "XFAIL known",
+    "test_strict[mixed]": "XFAIL known",
+    "test_strict[killed]": LOST,
+    "test_right[all_pass]": "XPASS",
+    "test_right[all_fail]": "XFAIL",
+    "test_right[mixed]": "XFAIL",
+    "test_right[killed]": LOST,
+    "test_wrong[all_pass]": "XPASS",
+    "test_wrong[all_fail]": "FAILED AGREED: all 2 ordinals failed: assert not True",
+    "test_wrong[mixed]": RAISED,
+    "test_wrong[killed]": LOST,
+    "test_dynamic[all_pass]": "XPASS added",
+    "test_dynamic[all_fail]": "XFAIL added",
+    "test_dynamic[mixed]": "XFAIL added",
+    "test_dynamic[killed]": LOST,
+    "test_imperative[all_pass]": "PASSED",
+    "test_imperative[all_fail]": "XFAIL known",
+    "test_imperative[mixed]": "FAILED DIVERGED: ordinal 0 passed, ordinal 1 called xfail (known)",
+    "test_imperative[killed]": LOST,
+}
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the lines of the short summary whole."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
+def test_matrix(pytester: pytest.Pytester) -> None:
+    """An expected failure excuses what was raised, and never a death, a division or a surprise."""
+    pytester.makepyfile(BODY)
+
+    assert MATRIX == summary(pytester.runpytest("--tpu-cores=2", *SHOW_ALL))
+
+
+def test_runxfail(pytester: pytest.Pytester) -> None:
+    """With --runxfail nothing is excused, and pytest.xfail does nothing."""
+    pytester.makepyfile(BODY)
+    failed = "FAILED AGREED: all 2 ordinals failed: assert not True"
+
+    assert {
+        "test_plain[all_pass]": "PASSED",
+        "test_plain[all_fail]": failed,
+        "test_plain[mixed]": RAISED,
+        "test_plain[killed]": LOST,
+        "test_imperative[all_pass]": "PASSED",
+        "test_imperative[all_fail]": "PASSED",
+        "test_imperative[mixed]": "PASSED",
+        "test_imperative[killed]": LOST,
+    } == summary(pytester.runpytest("--tpu-cores=2", "--runxfail", "-k", "plain or imperative", *SHOW_ALL))
