@@ -254,7 +254,7 @@ class TestOnOrdinals:
                 "size": (cores,) * 4,
                 "counts": (cores,) * 3,
                 "all": every,
-                "replication": (every, cores),
+                "replication": (every, cores) if cores > 1 else ([], 0),
                 "ordinal": (ordinal,) * 4,
                 "master": (ordinal == 0,) * 2,
                 "own": (1, 1, 1),

@@ -81,11 +81,8 @@ class CpuBackend:
         """Become an ordinal."""
         one_thread()
         answers.refuse_spmd()
-        # A world of one is one chip of the host; any other is the host.
-        if place.size > 1:
-            self.resize(place.size)
-        else:
-            self.resize(self._state.cores)
+        # A world of one is on one chip of the host; any other is the host.
+        self.resize(place.size if place.size > 1 else self._state.cores)
         os.environ["CPU_NUM_DEVICES"] = "1"
         if place.plan.port is not None:
             os.environ["MASTER_PORT"] = str(place.plan.port)
@@ -100,7 +97,10 @@ class CpuBackend:
         from torch_xla import runtime
         from torch_xla._internal import pjrt
 
-        pjrt.initialize_multiprocess(place.ordinal, place.size)
+        if place.size == 1:
+            pjrt.initialize_singleprocess()
+        else:
+            pjrt.initialize_multiprocess(place.ordinal, place.size)
         # What the parent asked before the fork is remembered in these; torch_xla remembers anew.
         runtime._WORLD_SIZE = runtime._ORDINAL = None  # noqa: SLF001 - no public way to forget
         runtime._init_world_size_ordinal()  # noqa: SLF001 - torch_xla's own launch calls it
