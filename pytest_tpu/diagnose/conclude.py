@@ -125,7 +125,9 @@ def _raised(states: Sequence[OrdinalState], first: OrdinalState, noun: str) -> _
         return VerdictKind.REFUSED, first.ordinal, first.reason
     alike = len({state.outcome for state in states}) == 1 and not any(_lost(state) for state in states)
     if alike and first.outcome is not None:
-        return VerdictKind.AGREED, first.ordinal, f"{_all(states, noun)} {first.outcome.value}: {first.reason}"
+        same = len({state.reason for state in states}) == 1
+        by = "" if same else f", first {_name(first, states, noun)}"
+        return VerdictKind.AGREED, first.ordinal, f"{_all(states, noun)} {first.outcome.value}{by}: {first.reason}"
     if first.outcome is Outcome.XFAILED and any(state.outcome in _LEFT_OTHERWISE for state in states):
         return VerdictKind.DIVERGED, None, _division(states, noun)
     return VerdictKind.RAISED, first.ordinal, f"{_name(first, states, noun)}: {first.reason}"

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from tests.summary import SHOW_ALL, summary
+
+if TYPE_CHECKING:
+    from tests.acceptance.conftest import RunOnOrdinals
 
 # Two ordinals: `bad` decides which of them goes wrong, `how` in what way.
 BODY = """
@@ -86,22 +89,13 @@ MATRIX = {
 }
 
 
-@pytest.fixture(autouse=True)
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the lines of the short summary whole."""
-    monkeypatch.setenv("COLUMNS", "300")
-
-
-def test_matrix(pytester: pytest.Pytester) -> None:
+def test_matrix(run_on_ordinals: RunOnOrdinals) -> None:
     """An expected failure excuses what was raised, and never a death, a division or a surprise."""
-    pytester.makepyfile(BODY)
-
-    assert MATRIX == summary(pytester.runpytest("--tpu-cores=2", *SHOW_ALL))
+    assert MATRIX == summary(run_on_ordinals(BODY, *SHOW_ALL))
 
 
-def test_runxfail(pytester: pytest.Pytester) -> None:
+def test_runxfail(run_on_ordinals: RunOnOrdinals) -> None:
     """With --runxfail nothing is excused, and pytest.xfail does nothing."""
-    pytester.makepyfile(BODY)
     failed = "FAILED AGREED: all 2 ordinals failed: assert not True"
 
     assert {
@@ -113,4 +107,4 @@ def test_runxfail(pytester: pytest.Pytester) -> None:
         "test_imperative[all_fail]": "PASSED",
         "test_imperative[mixed]": "PASSED",
         "test_imperative[killed]": LOST,
-    } == summary(pytester.runpytest("--tpu-cores=2", "--runxfail", "-k", "plain or imperative", *SHOW_ALL))
+    } == summary(run_on_ordinals(BODY, "--runxfail", "-k", "plain or imperative", *SHOW_ALL))
