@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import multiprocessing
 import os
@@ -69,6 +70,7 @@ class OrdinalProcess:
         self.exit_at: float | None = None
         self._pidfd: int | None = None
         self._cpu_seen = 0.0
+        self._stdin = sys.stdin
         receive, send = os.pipe()
         self._process = multiprocessing.get_context("fork").Process(
             target=self._run, args=(os.getpid(), body, gate, receive, send), name=f"ordinal {ordinal}"
@@ -81,10 +83,16 @@ class OrdinalProcess:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
-        with warnings.catch_warnings():
-            # Python 3.12 and later warn at each fork of a process with threads, and torch_xla always has some.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self._process.start()
+        _flush_native()
+        # In the child multiprocessing closes what stands here, and a fixture may have put an answer there to be read.
+        sys.stdin = None  # type: ignore[assignment]
+        try:
+            with warnings.catch_warnings():
+                # Python 3.12 and later warn at each fork of a process with threads, and torch_xla always has some.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._process.start()
+        finally:
+            sys.stdin = self._stdin
         os.close(send)
         if hasattr(os, "pidfd_open"):
             with suppress(OSError):
@@ -98,6 +106,7 @@ class OrdinalProcess:
         os.close(receive)
         gate.inherit()
         self.output.redirect()
+        sys.stdin = self._stdin
         # To this ordinal's own file: a crash prints its Python stacks there, and not over those of the others.
         faulthandler.enable(2)
         writer = Writer(send)
@@ -107,6 +116,7 @@ class OrdinalProcess:
             body(self.output, writer.send)
             signal.signal(INTERRUPT, signal.SIG_IGN)
         gate.wait()
+        _flush_native()
 
     @property
     def pid(self) -> int:
@@ -171,6 +181,11 @@ def stop_by_signal(writer: Writer) -> None:
         return
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {INTERRUPT})
     signal.signal(INTERRUPT, stop)
+
+
+def _flush_native() -> None:
+    """Write out what C code has printed: before a fork, or each child has it too; before an end without `exit`."""
+    ctypes.CDLL(None).fflush(None)
 
 
 def _has_ended(pid: int) -> bool:

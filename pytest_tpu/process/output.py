@@ -24,7 +24,13 @@ class OutputFiles:
         self._shown = dict.fromkeys(STREAMS, 0)
 
     def redirect(self) -> None:
-        """Make this process write there: descriptors 1 and 2, and Python's own streams above them."""
+        """Make this process write there, descriptors 1 and 2 and Python's streams above them, and read nothing.
+
+        One that read from a terminal would be stopped by it, since it is not in the terminal's foreground group.
+        """
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
         for name, descriptor in (("stdout", 1), ("stderr", 2)):
             os.dup2(self._files[name].fileno(), descriptor)
             stream = io.TextIOWrapper(
