@@ -90,10 +90,16 @@ def _to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _to_device(results: Sequence[torch.Tensor], like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copy all results in one transfer."""
     if not results:
         return []
     devices = [str(tensor.device) for tensor in like]
-    return list(_XLAC._xla_tensors_from_aten([result.contiguous() for result in results], devices, None))
+    moved = _XLAC._xla_tensors_from_aten([result.contiguous() for result in results], devices, None)
+    # That one makes signed integers of uint16 and uint32; the way for single tensors does not.
+    return [
+        there if there.dtype == here.dtype else here.to(there.device)
+        for there, here in zip(moved, results, strict=True)
+    ]
 
 
 def _variable(result: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
