@@ -18,14 +18,14 @@ def join_ordinals(ordinals: Iterable[int]) -> str:
 
 
 def process_end(exit_code: int) -> str:
-    """Write the end of a process: ``"killed by SIGSEGV (11)"`` or ``"exit code 3"``."""
+    """Write the end of a process: ``"killed by SIGSEGV (11)"``, ``"killed by signal 43"`` or ``"exit code 3"``."""
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:
-        name = signal.Signals(-exit_code).name
+        return f"killed by {signal.Signals(-exit_code).name} ({-exit_code})"
     except ValueError:
-        name = "signal"
-    return f"killed by {name} ({-exit_code})"
+        # A real-time signal between the first and the last.
+        return f"killed by signal {-exit_code}"
 
 
 def seconds(value: float) -> str:
