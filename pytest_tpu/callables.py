@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from pytest_tpu.backend import Backend
 from pytest_tpu.diagnose.table import table
 from pytest_tpu.model.limits import Limits
+from pytest_tpu.model.messages import Exited
 from pytest_tpu.model.place import Place
 from pytest_tpu.model.verdict import LaunchError, VerdictKind
 from pytest_tpu.ordinal import call
+from pytest_tpu.ordinal.pickling import Shared
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.supervise import Ended, Launch, supervise
 
@@ -34,24 +37,33 @@ def run(fn: Callable[[], Any], *, cores: int, backend: Backend, limits: Limits) 
         Exception: what an ordinal raised, with its traceback as the cause.
         LaunchError: any other end that is not a return on every ordinal.
     """
+    # Whoever reads the report wants the line that launched, not the lines of ours below it.
+    __tracebackhide__ = True
     backend.load()
+    shared = Shared()
 
     def work(_place: Place, _output: OutputFiles, _send: Callable[[Any], None]) -> Any:
-        return call.run(fn, backend.to_host)
+        return call.run(fn, shared, backend.to_host)
 
     ended = supervise(Launch(cores=cores, work=work, limits=limits, on_output=show_output), backend)
-    return _results(ended)
-
-
-def _results(ended: Ended) -> list[Any]:
-    if ended.exited is not None and ended.exited.interrupted:
-        raise KeyboardInterrupt(ended.exited.reason)
+    leave_if_asked(ended.exited)
     if not ended.verdict.passed:
-        raise _error(ended)
-    return [pickle.loads(data.value) for data in ended.data]
+        raise _error(ended, shared)
+    return [shared.unpack_result(data.value, ordinal) for ordinal, data in enumerate(ended.data)]
 
 
-def _error(ended: Ended) -> BaseException:
+def leave_if_asked(exited: Exited | None) -> None:
+    """Do here what an ordinal asked for: end the session."""
+    __tracebackhide__ = True
+    if exited is None:
+        return
+    if exited.interrupted:
+        raise KeyboardInterrupt(exited.reason)
+    raise pytest.exit.Exception(exited.reason, exited.returncode)
+
+
+def _error(ended: Ended, shared: Shared) -> BaseException:
+    """What to raise for a launch that did not pass: the exception that speaks for it, or the verdict."""
     verdict = ended.verdict
     first = verdict.first or 0
     raised = ended.data[first]
@@ -59,7 +71,8 @@ def _error(ended: Ended) -> BaseException:
     text = f"{verdict.headline}\n\n{table(verdict)}"
     if not spoke or not isinstance(raised, call.Raised):
         return LaunchError(verdict, text)
-    return call.load_error(raised, first) or LaunchError(verdict, f"{text}\n\non ordinal {first}:\n{raised.text}")
+    error = call.load_error(raised, first, shared)
+    return error or LaunchError(verdict, f"{text}\n\non ordinal {first}:\n{raised.text}")
 
 
 def show_output(ordinal: int, output: OutputFiles, rest: bool) -> None:
@@ -87,5 +100,6 @@ class Launcher:
 
     def __call__(self, fn: Callable[[], Any], _start_method: str) -> dict[int, Any]:
         """Run `fn` on every ordinal; the results by ordinal."""
+        __tracebackhide__ = True
         self.refuse()
         return dict(enumerate(run(fn, cores=self.cores, backend=self.backend, limits=self.limits)))

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from pytest_tpu import callables
 from pytest_tpu.errors import BackendError
+from pytest_tpu.markers import apply, availability, launch_of
 from pytest_tpu.model.host import Host
 from pytest_tpu.model.limits import Limits
+from pytest_tpu.model.settings import is_count
 from pytest_tpu.model.world import World
 from pytest_tpu.run import RUN, WORLD, Run
 
@@ -60,20 +61,31 @@ def tpu_launch(request: pytest.FixtureRequest) -> LaunchFunction:
     """Run a callable on N ordinals; ``tpu_launch(fn, *args, cores=…)`` gives the results in ordinal order.
 
     XLA tensors come back as CPU tensors. What an ordinal raises is raised here, with that ordinal's traceback;
-    every other end is a LaunchError with the verdict.
+    every other end is a LaunchError with the verdict. Ordinals are processes of their own: they get `args` as they
+    are at the call, and what they change stays with them.
     """
+    from pytest_tpu import callables
+
     run = _run(request)
+    settings = apply(launch_of(request.node), run.settings)
+    why = availability(None, run.host, settings, run.reason)
+    if why is not None:
+        # Asked for by `request.getfixturevalue`: the collection did not see it.
+        (pytest.fail if settings.require else pytest.skip)(why)
 
     def launch(fn: Callable[..., Any], *args: Any, cores: int | None = None, timeout: float | None = None) -> list[Any]:
+        # Imported here: a run without a launch does not need it.
+
+        __tracebackhide__ = True
         run.guard.refuse()
         assert run.backend is not None
         assert run.cores is not None
         size = run.cores if cores is None else cores
-        if not 1 <= size <= run.cores:
+        if not (is_count(size) and size <= run.cores):
             raise BackendError(
-                f"tpu_launch(cores={cores}) in {request.node.nodeid} is not allowed: give 1 to {run.cores}"
+                f"tpu_launch(cores={cores!r}) in {request.node.nodeid} is not allowed: give 1 to {run.cores}"
             )
-        limits = Limits(timeout=run.settings.timeout if timeout is None else timeout, grace=run.settings.grace)
+        limits = Limits(timeout=settings.timeout if timeout is None else timeout, grace=settings.grace)
         return callables.run(functools.partial(fn, *args), cores=size, backend=run.backend, limits=limits)
 
     return launch

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import pickle
+import os
+import sysconfig
 import time
 import traceback
+import unittest
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
 from typing import Any
+
+import pytest
 
 from pytest_tpu.errors import MismatchError, ResultError, WorldStopped
 from pytest_tpu.model.messages import Exited, Finished
 from pytest_tpu.model.verdict import Outcome
+from pytest_tpu.ordinal.pickling import Shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,62 +38,79 @@ class Raised:
 
     Args:
         error: pickled; empty if the object does not survive the round trip.
-        text: its traceback, which always travels.
+        text: its traceback, which always travels; empty for an exception of ours that says all by itself.
     """
 
     error: bytes
     text: str
 
 
-def run(fn: Callable[[], Any], to_host: Callable[[Any], Any]) -> Finished | Exited:
-    """Call `fn` and describe the end of it; the body of an ordinal of `tpu_launch` and `torch_xla.launch`."""
+def run(fn: Callable[[], Any], shared: Shared, to_host: Callable[[Any], Any]) -> Finished | Exited:
+    """Call `fn` and describe the end of it; the body of an ordinal of `tpu_launch` and `torch_xla.launch`.
+
+    Args:
+        fn: called without arguments.
+        shared: made before the fork.
+        to_host: copies XLA tensors to CPU tensors.
+    """
     try:
         value = fn()
     except KeyboardInterrupt:
         return Exited(at=time.monotonic(), reason="KeyboardInterrupt on an ordinal", returncode=None, interrupted=True)
+    except pytest.exit.Exception as error:
+        return Exited(at=time.monotonic(), reason=str(error.msg), returncode=error.returncode)
     except BaseException as error:
-        return _raised(error, time.monotonic())
+        return _raised(error, shared, to_host)
     at = time.monotonic()
     try:
-        return Finished(at=at, outcome=Outcome.PASSED, data=Returned(value=_dump(to_host(value))))
+        return Finished(at=at, outcome=Outcome.PASSED, data=Returned(value=shared.pack(value, to_host)))
     except Exception as error:
-        kind = type(value).__name__
-        unsent = ResultError(f"its result, of type {kind}, can't be returned: {type(error).__name__}: {error}")
-        return _raised(unsent, at)
+        return _unreturned(value, error, shared, at)
 
 
-def _raised(error: BaseException, at: float) -> Finished:
-    outcome = Outcome.FAILED
+def _raised(error: BaseException, shared: Shared, to_host: Callable[[Any], Any]) -> Finished:
+    at = time.monotonic()
+    # Without the line of ours that called it.
+    begin = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    text = "".join(traceback.format_exception(type(error), error, begin))
+    outcome = _outcome(error)
+    reason = traceback.format_exception_only(type(error), error)[-1].strip()
+    if outcome in (Outcome.MISMATCHED, Outcome.SKIPPED, Outcome.GAVE_UP):
+        reason = str(error)
+    data = Raised(error=shared.pack_error(error, to_host), text=text)
+    return Finished(at=at, outcome=outcome, reason=reason, where=_user_line(begin), data=data)
+
+
+def _unreturned(value: Any, error: Exception, shared: Shared, at: float) -> Finished:
+    kind = type(value).__name__
+    reason = f"a result of type {kind} can't be returned from an ordinal: {type(error).__name__}: {error}"
+    data = Raised(error=shared.pack_error(ResultError(reason), lambda value: value), text="")
+    return Finished(at=at, outcome=Outcome.FAILED, reason=reason, data=data)
+
+
+def _outcome(error: BaseException) -> Outcome:
     if isinstance(error, WorldStopped):
-        outcome = Outcome.STOPPED
-    elif isinstance(error, MismatchError):
-        outcome = Outcome.MISMATCHED
-    text = "".join(traceback.format_exception(error))
-    reason = str(error) if isinstance(error, MismatchError) else traceback.format_exception_only(error)[-1].strip()
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    return Finished(
-        at=at, outcome=outcome, reason=reason, where=where, data=Raised(error=_dump_error(error), text=text)
-    )
+        return Outcome.STOPPED
+    if isinstance(error, MismatchError):
+        return Outcome.MISMATCHED
+    if isinstance(error, (pytest.skip.Exception, unittest.SkipTest)):
+        return Outcome.SKIPPED
+    return Outcome.GAVE_UP if isinstance(error, pytest.xfail.Exception) else Outcome.FAILED
 
 
-def _dump(value: Any) -> bytes:
-    import cloudpickle
-
-    data: bytes = cloudpickle.dumps(value)
-    return data
-
-
-def _dump_error(error: BaseException) -> bytes:
-    """Pickle an exception, and try it: one whose constructor takes more than it passes on comes back as a TypeError."""
-    try:
-        data = _dump(error)
-        return data if type(pickle.loads(data)) is type(error) else b""
-    except Exception:
-        return b""
+def _user_line(begin: TracebackType | None) -> str:
+    """The innermost line that is neither installed nor ours, as a path from here where that is shorter."""
+    paths = sysconfig.get_paths()
+    others = (Path(__file__).parents[1], *(Path(paths[name]) for name in ("stdlib", "purelib", "platlib")))
+    for frame in reversed(traceback.extract_tb(begin)):
+        path = Path(frame.filename)
+        if not any(path.is_relative_to(other) for other in others):
+            shown = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+            return f"{shown}:{frame.lineno}"
+    return ""
 
 
-class OrdinalTraceback(Exception):  # noqa: N818 - the head of a traceback, no error of its own
+class OrdinalTraceback(Exception):
     """The traceback of an ordinal, as the cause of its exception in the controller."""
 
     def __str__(self) -> str:
@@ -94,10 +118,11 @@ class OrdinalTraceback(Exception):  # noqa: N818 - the head of a traceback, no e
         return f"\n{self.args[0]}"
 
 
-def load_error(raised: Raised, ordinal: int) -> BaseException | None:
+def load_error(raised: Raised, ordinal: int, shared: Shared) -> BaseException | None:
     """Bring an exception back, with the ordinal's traceback as its cause; None if it could not travel."""
     if not raised.error:
         return None
-    error: BaseException = pickle.loads(raised.error)
-    error.__cause__ = OrdinalTraceback(f"on ordinal {ordinal}:\n{raised.text}")
+    error: BaseException = shared.unpack(raised.error)
+    if raised.text:
+        error.__cause__ = OrdinalTraceback(f"on ordinal {ordinal}:\n{raised.text}")
     return error
