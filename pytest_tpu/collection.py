@@ -1,12 +1,77 @@
-"""What happens to tests when they are collected: parametrization over cores, and refusal of bad markers."""
+"""What happens to tests when they are collected: parametrization over cores, refusal of bad markers, what is ours."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 
 from pytest_tpu.errors import SettingError
-from pytest_tpu.markers import core_ids, launch_of, world_sizes
+from pytest_tpu.markers import apply, availability, core_ids, launch_of, world_sizes
+from pytest_tpu.model.limits import Limits
+from pytest_tpu.model.settings import LaunchKind
+from pytest_tpu.options import isolates
 from pytest_tpu.run import Run
+
+_NEED_A_HOST = frozenset({"tpu_world", "tpu_cores", "tpu_launch"})
+"""Fixtures of ours that mean nothing without cores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be done with one item.
+
+    Args:
+        kind: whether its body runs on every ordinal or all of it in one process; None leaves it to pytest.
+        cores: of the world, or of the host that the process sees.
+        limits: of its launch.
+        refusal: why it can't run here, or None.
+    """
+
+    kind: LaunchKind | None
+    cores: int
+    limits: Limits
+    refusal: str | None
+
+
+def ours(items: Sequence[pytest.Item], run: Run) -> list[tuple[pytest.Item, Wanted]]:
+    """Find the items that ask for ordinals, for a process of their own, or for a host."""
+    try:
+        return [(item, wanted) for item in items if (wanted := _wanted(item, run)) is not None]
+    except SettingError as error:
+        # Added after the collection, where `judged` could not see it: by another plugin, or a conftest.
+        raise pytest.UsageError(str(error)) from None
+
+
+def _wanted(item: pytest.Item, run: Run) -> Wanted | None:
+    marked = launch_of(item)
+    fixtures = frozenset(getattr(item, "fixturenames", ()))
+    kind = marked.kind if marked is not None else None
+    if marked is None and "tpu_world" in fixtures:
+        kind = LaunchKind.MULTI_PROCESS
+    elif marked is None and isolates(run.settings, item.iter_markers()):
+        kind = LaunchKind.ISOLATED
+    needs_host = marked is not None or bool(fixtures & _NEED_A_HOST)
+    if kind is None and not needs_host:
+        return None
+    cores = _cores(item, marked.cores if marked is not None else None)
+    settings = apply(marked, run.settings)
+    return Wanted(
+        kind=kind,
+        cores=cores or run.cores or 1,
+        limits=Limits(timeout=settings.timeout, grace=settings.grace),
+        refusal=availability(cores, run.host, run.settings, run.reason) if needs_host else None,
+    )
+
+
+def _cores(item: pytest.Item, marked: Sequence[int] | None) -> int | None:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    if "tpu_cores" in parameters:
+        return int(parameters["tpu_cores"])
+    if marked is not None and len(marked) > 1:
+        raise SettingError(f"cores={marked} on {item.nodeid} came too late to parametrize it: give one number")
+    return marked[0] if marked else None
 
 
 def parametrize(metafunc: pytest.Metafunc, run: Run) -> None:

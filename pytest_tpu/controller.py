@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,22 +12,17 @@ import pytest
 
 from pytest_tpu import callables, private, reports
 from pytest_tpu.backend import Backend
+from pytest_tpu.collection import Wanted
 from pytest_tpu.errors import BackendError, UnsupportedError
-from pytest_tpu.markers import apply, availability, launch_of
 from pytest_tpu.model.limits import Limits
-from pytest_tpu.model.messages import Exited
 from pytest_tpu.model.place import Place
 from pytest_tpu.model.reported import Subtest
 from pytest_tpu.model.settings import LaunchKind, Settings
 from pytest_tpu.model.verdict import LaunchError, VerdictKind
-from pytest_tpu.options import isolates
 from pytest_tpu.ordinal.session import Session
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.run import WORLD, Run
 from pytest_tpu.supervise import Ended, Launch, supervise
-
-_OURS = frozenset({"tpu_world", "tpu_cores", "tpu_launch"})
-"""The fixtures that need a host."""
 
 
 @dataclass(kw_only=True)
@@ -59,45 +54,40 @@ ADOPTED = pytest.StashKey[Adopted]()
 """On an item of ours."""
 
 
-def adopt(item: pytest.Item, run: Run) -> None:
-    """Make a collected item run on ordinals or isolated, if it asks for that; skip or fail it where it can't."""
-    marked = launch_of(item)
-    fixtures = set(getattr(item, "fixturenames", ()))
-    kind = marked.kind if marked is not None else _kind_without_marker(item, fixtures, run.settings)
-    needs_host = marked is not None or bool(fixtures & _OURS)
-    wanted = _wanted_cores(item, marked.cores if marked is not None else None)
-    if needs_host and (why := availability(wanted, _host(run), run.settings, run.reason)) is not None:
-        _refuse(item, why, run.settings)
-    elif kind is not None:
-        settings = apply(marked, run.settings)
-        adopted = Adopted(
-            run=run,
-            kind=kind,
-            cores=wanted or run.cores or 1,
-            limits=Limits(timeout=settings.timeout, grace=settings.grace),
-            runtest=item.runtest,
-            setup=item.setup,
-            teardown=item.teardown,
-        )
-        item.stash[ADOPTED] = adopted
-        _replace_phases(item, adopted)
+class Controller:
+    """The plugin that is registered where a run has items of ours; without any, none of this is imported."""
+
+    def __init__(self, run: Run, items: Sequence[tuple[pytest.Item, Wanted]]) -> None:
+        for item, wanted in items:
+            if wanted.refusal is not None:
+                _refuse(item, wanted.refusal, run.settings)
+            elif wanted.kind is not None:
+                _adopt(item, wanted, wanted.kind, run)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Let the report say what the ordinals said.
+
+        Registered after pytest's own plugins, this wrapper stands outside the one that judges xfail, and inside those
+        (tryfirst) that keep or delete tmp_path by the outcome.
+        """
+        report = yield
+        substitute_report(item, report)
+        return report
 
 
-def _host(run: Run) -> Any:
-    return None if run.backend is None else run.backend.host
-
-
-def _kind_without_marker(item: pytest.Item, fixtures: set[str], settings: Settings) -> LaunchKind | None:
-    if "tpu_world" in fixtures:
-        return LaunchKind.MULTI_PROCESS
-    return LaunchKind.ISOLATED if isolates(settings, item.iter_markers()) else None
-
-
-def _wanted_cores(item: pytest.Item, marked: Sequence[int] | None) -> int | None:
-    parameters = getattr(getattr(item, "callspec", None), "params", {})
-    if "tpu_cores" in parameters:
-        return int(parameters["tpu_cores"])
-    return marked[0] if marked else None
+def _adopt(item: pytest.Item, wanted: Wanted, kind: LaunchKind, run: Run) -> None:
+    adopted = Adopted(
+        run=run,
+        kind=kind,
+        cores=wanted.cores,
+        limits=wanted.limits,
+        runtest=item.runtest,
+        setup=item.setup,
+        teardown=item.teardown,
+    )
+    item.stash[ADOPTED] = adopted
+    _replace_phases(item, adopted)
 
 
 def _refuse(item: pytest.Item, why: str, settings: Settings) -> None:
@@ -180,7 +170,7 @@ def _end_phase(adopted: Adopted, when: str) -> None:
         raise _IsolatedPhase(f"{when} in the isolated process")
 
 
-class _IsolatedPhase(Exception):  # noqa: N818 - never shown
+class _IsolatedPhase(Exception):
     """Stands in for what a phase raised in the isolated process; the report shows the original."""
 
 
@@ -261,7 +251,7 @@ def _launch(
         warning.show()
     for report in reports.merged_subtests(subtests):
         item.ihook.pytest_runtest_logreport(report=report)
-    _leave_if_asked(ended.exited)
+    callables.leave_if_asked(ended.exited)
     return ended, phases
 
 
@@ -271,14 +261,6 @@ def _prepare_fork(item: pytest.Item) -> None:
     factory = getattr(item.config, "_tmp_path_factory", None)
     if factory is not None:
         factory.getbasetemp()
-
-
-def _leave_if_asked(exited: Exited | None) -> None:
-    if exited is None:
-        return
-    if exited.interrupted:
-        raise KeyboardInterrupt(exited.reason)
-    raise pytest.exit.Exception(exited.reason, exited.returncode)
 
 
 class _LiveOutput:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import unittest
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from inspect import Signature, signature
@@ -160,7 +160,9 @@ def launch_of(item: pytest.Item) -> MarkedLaunch | None:
 def _obstacle(item: pytest.Item) -> str | None:
     """Say why `item` can't run with several world sizes one after the other, if it can't."""
     cls = getattr(item, "cls", None)
-    if isinstance(cls, type) and issubclass(cls, unittest.TestCase):
+    # A module that has a TestCase has imported it: importing it here would cost every run 20 ms.
+    unittest = sys.modules.get("unittest")
+    if unittest is not None and isinstance(cls, type) and issubclass(cls, unittest.TestCase):
         return "pytest can't parametrize methods of unittest.TestCase: give one number, or write a method for each"
     # Before parametrization there is no callspec, and after it one without this parameter was made by pytest.param.
     callspec = getattr(item, "callspec", None)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import pytest
 
+from pytest_tpu import private
 from pytest_tpu.errors import SettingError
 from pytest_tpu.model.settings import COUNT, SECONDS, BackendName, Settings, is_count, is_seconds
 
 if TYPE_CHECKING:
-    from _pytest.mark.expression import Expression
-
     from pytest_tpu.model.host import Host
 
 BACKENDS: Final[tuple[str, ...]] = get_args(BackendName)
@@ -58,19 +57,8 @@ def read_markexpr(text: str) -> str:
     return text
 
 
-@lru_cache(maxsize=8)
-def _compile(markexpr: str) -> Expression:
-    """Compile what ``-m`` would take.
-
-    pytest has no public name for this. Its own compiler is used nevertheless, here only: a grammar of ours would
-    drift from that of ``-m``, which users expect.
-    """
-    from _pytest.mark.expression import Expression
-
-    try:
-        return Expression.compile(markexpr)
-    except SyntaxError as error:
-        raise ValueError(f"at column {error.offset}: {error.msg}") from None
+_compile = lru_cache(maxsize=8)(private.compile_markexpr)
+"""Compiled once, asked of every item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

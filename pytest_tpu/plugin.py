@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from pytest_tpu import collection, controller, guard, options
+from pytest_tpu import collection, guard, options
 from pytest_tpu.errors import NotAnOrdinalError
 from pytest_tpu.fixtures import tpu_cores, tpu_host, tpu_launch, tpu_world
 from pytest_tpu.markers import MARKERS
@@ -60,8 +60,11 @@ def pytest_make_collect_report(
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take over the items that are ours."""
-    for item in items:
-        controller.adopt(item, config.stash[RUN])
+    run = config.stash[RUN]
+    if ours := collection.ours(items, run):
+        from pytest_tpu.controller import Controller
+
+        config.pluginmanager.register(Controller(run, ours))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -86,17 +89,3 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     finally:
         item.config.stash[RUN].guard.look(item, f"the test {item.nodeid}", guard.isolate(item))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let the report say what the ordinals said.
-
-    Registered after pytest's own plugins, this wrapper stands outside the one that judges xfail, and inside those
-    (tryfirst) that keep or delete tmp_path by the outcome.
-    """
-    report = yield
-    controller.substitute_report(item, report)
-    return report

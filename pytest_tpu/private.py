@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from _pytest._code.code import ExceptionRepr, ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 from _pytest.logging import LoggingPlugin, _LiveLoggingStreamHandler
+from _pytest.mark.expression import Expression
 
 _KEPT: list[object] = []
 """Objects that share a file with the controller: closing or collecting them here would be seen there, or warned of."""
@@ -171,3 +172,11 @@ def set_headline(longrepr: object, headline: str) -> bool:
         return False
     crash.message = headline
     return True
+
+
+def compile_markexpr(markexpr: str) -> Expression:
+    """Compile what ``-m`` would take; a grammar of ours would drift from the one that users expect."""
+    try:
+        return Expression.compile(markexpr)
+    except SyntaxError as error:
+        raise ValueError(f"at column {error.offset}: {error.msg}") from None

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_tpu.backend import Backend
-from pytest_tpu.backend.choose import choose
-from pytest_tpu.backend.package import runtime_initialized
-from pytest_tpu.callables import Launcher
+from pytest_tpu.backend import Backend, package
 from pytest_tpu.errors import BackendError, MissingPackageError, SettingError
 from pytest_tpu.guard import Guard
 from pytest_tpu.model.host import Host
@@ -70,9 +67,11 @@ def open_run(config: pytest.Config, environ: Mapping[str, str]) -> None:
     except SettingError as error:
         raise pytest.UsageError(str(error)) from None
     backend, reason = _chosen(settings)
-    run = Run(settings=settings, backend=backend, reason=reason, guard=Guard(runtime_initialized))
+    run = Run(settings=settings, backend=backend, reason=reason, guard=Guard(package.runtime_initialized))
     config.stash[RUN] = run
     if backend is not None:
+        from pytest_tpu.callables import Launcher
+
         active = ExitStack()
         active.enter_context(backend.activate())
         config.add_cleanup(active.close)
@@ -88,10 +87,21 @@ def open_run(config: pytest.Config, environ: Mapping[str, str]) -> None:
 
 def _chosen(settings: Settings) -> tuple[Backend | None, str]:
     """The host, or why there is none; what was asked for by name and isn't there is a usage error."""
+    from pytest_tpu.backend.choose import choose
+
     try:
         backend = choose(settings.backend, settings.cores)
     except BackendError as error:
         if settings.backend == "tpu" or not isinstance(error, MissingPackageError):
             raise pytest.UsageError(str(error)) from None
         return None, str(error)
-    return backend, "" if backend is not None else NO_HOST
+    return backend, "" if backend is not None else _why_none()
+
+
+def _why_none() -> str:
+    """What keeps this machine from being a host: advice to emulate is none where torch_xla can't be."""
+    try:
+        package.require()
+    except MissingPackageError as error:
+        return str(error)
+    return NO_HOST
