@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from pytest_tpu.markers import apply, availability, launch_of
 from pytest_tpu.model.host import Host
 from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.settings import is_count
+from pytest_tpu.model.verdict import LaunchError
 from pytest_tpu.model.world import World
 from pytest_tpu.run import RUN, WORLD, Run
 
@@ -73,10 +75,14 @@ def tpu_launch(request: pytest.FixtureRequest) -> LaunchFunction:
         # Asked for by `request.getfixturevalue`: the collection did not see it.
         (pytest.fail if settings.require else pytest.skip)(why)
 
+    ours = os.getpid()
+
     def launch(fn: Callable[..., Any], *args: Any, cores: int | None = None, timeout: float | None = None) -> list[Any]:
         # Imported here: a run without a launch does not need it.
 
         __tracebackhide__ = True
+        if os.getpid() != ours:
+            raise LaunchError.refused("tpu_launch was called on an ordinal, and a world can't launch another one")
         run.guard.refuse()
         assert run.backend is not None
         assert run.cores is not None

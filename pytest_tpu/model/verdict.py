@@ -127,6 +127,9 @@ class LaunchError(TpuError):
     other ends: a process that died, a limit that passed, outcomes that differ, an exception that can't be pickled.
     """
 
+    # The public name, which leaves more room for the headline in pytest's short summary.
+    __module__ = "pytest_tpu"
+
     def __init__(self, verdict: Verdict, text: str) -> None:
         super().__init__(text)
         self.verdict = verdict

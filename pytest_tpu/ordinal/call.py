@@ -74,9 +74,9 @@ def _raised(error: BaseException, shared: Shared, to_host: Callable[[Any], Any])
     begin = error.__traceback__.tb_next if error.__traceback__ is not None else None
     text = "".join(traceback.format_exception(type(error), error, begin))
     outcome = _outcome(error)
-    reason = traceback.format_exception_only(type(error), error)[-1].strip()
-    if outcome in (Outcome.MISMATCHED, Outcome.SKIPPED, Outcome.GAVE_UP):
-        reason = str(error)
+    reason = str(error)
+    if outcome is Outcome.FAILED:
+        reason = traceback.format_exception_only(type(error), error)[-1].strip()
     data = Raised(error=shared.pack_error(error, to_host), text=text)
     return Finished(at=at, outcome=outcome, reason=reason, where=_user_line(begin), data=data)
 
@@ -123,6 +123,7 @@ def load_error(raised: Raised, ordinal: int, shared: Shared) -> BaseException | 
     if not raised.error:
         return None
     error: BaseException = shared.unpack(raised.error)
-    if raised.text:
+    # `pytest.fail(…, pytrace=False)` asks for no traceback.
+    if raised.text and getattr(error, "pytrace", True):
         error.__cause__ = OrdinalTraceback(f"on ordinal {ordinal}:\n{raised.text}")
     return error
