@@ -131,13 +131,11 @@ def _wrapped(theirs: Function, answer: Function) -> Function:
 def _replaced(torch_xla: ModuleType) -> Iterator[tuple[Any, str, Function]]:
     from torch_xla import runtime
     from torch_xla._internal import pjrt, tpu
-    from torch_xla.experimental import plugins
 
     for name, answer in _NATIVE.items():
         yield torch_xla._XLAC, name, answer
     yield tpu, "num_available_chips", _num_available_chips
     yield tpu, "configure_one_chip_topology", _configure_one_chip_topology
-    yield plugins, "using_dynamic_plugins", _using_dynamic_plugins
     yield runtime, "use_spmd", _use_spmd
     yield pjrt, "run_multiprocess", _run_multiprocess
     yield pjrt, "spawn_threads", _spawn_threads
@@ -250,11 +248,6 @@ def _configure_one_chip_topology(_host: HostState, theirs: Function) -> None:
     theirs()
     # On a TPU it is libtpu that reads what was set now, and shows one chip.
     os.environ["CPU_NUM_DEVICES"] = "1"
-
-
-def _using_dynamic_plugins(_host: HostState, _theirs: Function) -> bool:
-    # The device is said to be a TPU, and no plugin for one is registered.
-    return False
 
 
 def _use_spmd(host: HostState, theirs: Function, *args: Any, **kwargs: Any) -> None:
