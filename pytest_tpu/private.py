@@ -58,6 +58,12 @@ def log_to(config: pytest.Config, plugin: object) -> None:
     config.pluginmanager.register(plugin, "tpu-ordinal")
 
 
+def restore_context(report: pytest.TestReport, data: dict[str, Any]) -> None:
+    """Give a subtest that was shipped the arguments that it had: pytest quotes them again each time it reads them."""
+    if "_subtest.context" in data:
+        object.__setattr__(report.context, "kwargs", data["_subtest.context"]["kwargs"])  # type: ignore[attr-defined]
+
+
 def settle_capture(config: pytest.Config) -> None:
     """Move, before a fork, what capsys or capfd hold into their memory: all ordinals would read their files."""
     fixture = _capture_fixture(config)
@@ -76,6 +82,8 @@ def restart_capture(config: pytest.Config) -> None:
     manager._global_capturing = None
     manager._method = "no"
     manager.start_global_capturing()
+    # Subtests capture by this option, into memory, where a killed process leaves nothing.
+    config.option.capture = "no"
     fixture = _capture_fixture(config)
     if fixture is not None and fixture._capture is not None:
         _KEPT.append(fixture._capture)

@@ -86,6 +86,7 @@ def _spoken_of(verdict: Verdict, phases: Mapping[int, Sequence[pytest.TestReport
 def deserialized(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
     """Read what an ordinal serialized, by pytest's own hook."""
     report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
+    private.restore_context(report, data)
     return report
 
 
@@ -162,8 +163,8 @@ def _spokesman(members: Sequence[tuple[int, pytest.TestReport]]) -> pytest.TestR
     order = {"failed": 0, "skipped": 1, "passed": 2}
     speaker = min((report for _, report in members), key=lambda report: order[report.outcome])
     if speaker.failed:
-        alike = join_ordinals(ordinal for ordinal, report in members if report.failed)
+        failed = [ordinal for ordinal, report in members if report.failed]
         crash = getattr(speaker.longrepr, "reprcrash", None)
         if crash is not None:
-            crash.message = f"ordinal {alike}: {crash.message}"
+            crash.message = f"ordinal{'s' if len(failed) > 1 else ''} {join_ordinals(failed)}: {crash.message}"
     return speaker

@@ -35,16 +35,14 @@ class _Catcher:
         self._failed += report.failed
         self._send(Subtest(data=serialized(self._config, report)))
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Fail a test whose subtests failed: pytest does so where it logs, which is not here."""
-        report = yield
-        if self._failed and report.passed and call.when == "call" and not hasattr(report, "context"):
+    def judge(self, report: pytest.TestReport) -> None:
+        """Fail a test whose subtests failed: pytest does so where it shows reports, which is not here.
+
+        Not in the hook that makes reports: subtests that come after a failed one, or are around it, make theirs by it.
+        """
+        if self._failed and report.passed:
             report.outcome = "failed"
             report.longrepr = f"contains {self._failed} failed subtest{'s' if self._failed > 1 else ''}"
-        return report
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self) -> bool:
@@ -82,11 +80,12 @@ class Session:
         private.empty_finalizers(item.session)
         private.restart_capture(item.config)
         private.divert_logging(item.config, output.write)
-        private.log_to(item.config, _Catcher(item.config, send))
+        catcher = _Catcher(item.config, send)
+        private.log_to(item.config, catcher)
         item.runtest = self._runtest  # type: ignore[method-assign]
         try:
             with warnings.catch_warnings(record=True) as caught:
-                phases = self._phases(send)
+                phases = self._phases(send, catcher)
         except pytest.exit.Exception as error:
             return Exited(at=time.monotonic(), reason=str(error.msg), returncode=error.returncode)
         except KeyboardInterrupt:
@@ -100,11 +99,13 @@ class Session:
             private.fixture_value(self.item, name)
         self.runtest()
 
-    def _phases(self, send: Callable[[Any], None]) -> list[_Phase]:
+    def _phases(self, send: Callable[[Any], None], catcher: _Catcher) -> list[_Phase]:
         phases: list[_Phase] = []
 
         def run(when: When, act: Callable[[], None]) -> None:
             phase = _run_phase(self.item, when, act)
+            if when == "call":
+                catcher.judge(phase.report)
             phases.append(phase)
             send(PhaseReported(data=serialized(self.item.config, phase.report)))
 
