@@ -565,6 +565,20 @@ class TestUndo:
 
 
 class TestFreshInterpreter:
+    def test_choosing_imports_nothing_heavy(self) -> None:
+        """A run without cores on a machine without a TPU pays for neither torch nor wrapt nor psutil."""
+        program = """
+import sys
+from pytest_tpu.backend.choose import choose
+from pytest_tpu.backend.tpu import Chips
+
+assert choose("auto", None, chips=Chips(count=0, version="")) is None
+print(sorted({"torch", "torch_xla", "wrapt", "psutil"} & set(sys.modules)))
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+
+        assert "[]\n" == done.stdout, done.stderr
+
     def test_import_comes_after_activation(self) -> None:
         """Activation imports neither torch nor torch_xla; when the program does, it is told about the host."""
         program = """

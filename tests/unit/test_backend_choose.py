@@ -10,7 +10,7 @@ import pytest
 from pytest_tpu.backend import package
 from pytest_tpu.backend.choose import Name, choose, cores_allowed
 from pytest_tpu.backend.tpu import Chips, find_chips
-from pytest_tpu.errors import BackendError
+from pytest_tpu.errors import BackendError, MissingPackageError
 
 GB = 10**9
 NO_CHIPS = Chips(count=0, version="")
@@ -94,14 +94,14 @@ class TestDecision:
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
 def test_other_systems(installed: None, platform: str) -> None:
     """Where torch_xla does not exist, that is the reason."""
-    with pytest.raises(BackendError, match=r"^torch_xla exists for Linux only$"):
+    with pytest.raises(MissingPackageError, match=r"^torch_xla exists for Linux only$"):
         chosen("auto", 8, platform=platform)
 
 
 @pytest.mark.parametrize("chips", [NO_CHIPS, V5E])
 def test_torch_xla_missing(missing: None, chips: Chips) -> None:
     """Without torch_xla the reason is the command that installs it, on a TPU host as well."""
-    with pytest.raises(BackendError, match=r"^torch_xla is not installed: pip install 'pytest-tpu\[xla\]'$"):
+    with pytest.raises(MissingPackageError, match=r"^torch_xla is not installed: pip install 'pytest-tpu\[xla\]'$"):
         chosen("auto", 8, chips=chips)
 
 
