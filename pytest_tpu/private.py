@@ -21,10 +21,23 @@ _KEPT: list[object] = []
 
 
 def empty_finalizers(session: pytest.Session) -> None:
-    """Forget, in a child, all that the controller has set up: a child never finishes what it inherited."""
+    """Forget, in a child, all that the controller has set up: a child never finishes what it inherited.
+
+    Kept alive nevertheless: a fixture's generator that is collected runs its `finally` and its `with` to their ends.
+    """
     stack = session._setupstate.stack
-    for node, (_, error) in list(stack.items()):
+    for node, (finalizers, error) in list(stack.items()):
+        _KEPT.append(finalizers)
         stack[node] = ([], error)
+        for finalizer in finalizers:
+            _empty_definition(getattr(getattr(finalizer, "func", None), "__self__", None))
+
+
+def _empty_definition(definition: object) -> None:
+    """Likewise for one fixture: needed with another parameter, it finishes itself, whoever has set it up."""
+    if isinstance(definition, pytest.FixtureDef):
+        _KEPT.extend(definition._finalizers)
+        definition._finalizers.clear()
 
 
 def run_finalizers(session: pytest.Session) -> None:
