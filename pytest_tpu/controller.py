@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Generator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +20,7 @@ from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.place import Place
 from pytest_tpu.model.reported import Subtest
 from pytest_tpu.model.settings import LaunchKind, Settings
-from pytest_tpu.model.verdict import LaunchError, VerdictKind
+from pytest_tpu.model.verdict import LaunchError, Outcome, VerdictKind
 from pytest_tpu.ordinal.session import Session
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.run import WORLD, Run
@@ -38,6 +40,7 @@ class Adopted:
         setup: likewise.
         teardown: likewise.
         substitutes: by phase, what the report is to say; filled by the launch.
+        warnings: what was warned of since the test began.
     """
 
     run: Run
@@ -48,6 +51,7 @@ class Adopted:
     setup: Callable[[], None]
     teardown: Callable[[], None]
     substitutes: dict[str, reports.Substitute] = field(default_factory=dict)
+    warnings: list[warnings.WarningMessage] = field(default_factory=list)
 
 
 ADOPTED = pytest.StashKey[Adopted]()
@@ -63,6 +67,12 @@ class Controller:
                 _refuse(item, wanted.refusal, run.settings)
             elif wanted.kind is not None:
                 _adopt(item, wanted, wanted.kind, run)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Record what a test of ours warns of, for its ordinals to ship."""
+        with _recording(item):
+            return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -122,7 +132,7 @@ def run_on_ordinals(item: pytest.Item, adopted: Adopted, deferred: Sequence[str]
     adopted.substitutes.clear()
     backend = _ready(item, adopted, "call")
     assert backend is not None
-    session = Session(item=item, runtest=adopted.runtest, deferred=deferred)
+    session = Session(item=item, runtest=adopted.runtest, deferred=deferred, recorded=adopted.warnings)
 
     def work(place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Any:
         if WORLD in item.stash:
@@ -140,7 +150,13 @@ def run_isolated(item: pytest.Item, adopted: Adopted) -> None:
     """Run all of `item` in one process; in the place of its `setup`, so that each phase can report as itself later."""
     adopted.substitutes.clear()
     backend = _ready(item, adopted, "setup")
-    session = Session(item=item, runtest=adopted.runtest, setup=adopted.setup, teardown=adopted.teardown)
+    session = Session(
+        item=item,
+        runtest=adopted.runtest,
+        setup=adopted.setup,
+        teardown=adopted.teardown,
+        recorded=adopted.warnings,
+    )
 
     def work(_place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Any:
         if backend is not None:
@@ -157,9 +173,12 @@ def _note_phases(item: pytest.Item, adopted: Adopted, ended: Ended, phases: Sequ
     """Give each phase of the controller the report of the same phase in the process."""
     said = {str(phase.when): reports.of_report(phase, with_duration=True) for phase in phases}
     adopted.substitutes.update(said)
-    if ended.verdict.kind not in (VerdictKind.AGREED, VerdictKind.RAISED):
-        # It did not come to its end: the phase that it was in is the first without a report of its own.
-        when = next((name for name in ("setup", "call") if name not in said), "teardown")
+    if ended.verdict.kind not in (VerdictKind.AGREED, VerdictKind.RAISED, VerdictKind.MISMATCHED):
+        # It did not come to its end: the phase that it was in is the first without a report of its own; what a phase
+        # says that the controller interrupted is not its own.
+        stopped = ended.verdict.ordinals[0].outcome is Outcome.STOPPED
+        done = [name for name, own in said.items() if own.outcome == "passed" or not stopped]
+        when = next((name for name in ("setup", "call") if name not in done), "teardown")
         adopted.substitutes[when] = reports.merged(ended.verdict, {}, _where(item))
 
 
@@ -172,6 +191,27 @@ def _end_phase(adopted: Adopted, when: str) -> None:
 
 class _IsolatedPhase(Exception):
     """Stands in for what a phase raised in the isolated process; the report shows the original."""
+
+
+@contextmanager
+def _recording(item: pytest.Item) -> Iterator[None]:
+    """Record warnings just inside of where pytest does, and hand them to those who hear of them as pytest does.
+
+    Pytest's own record can't be reached, and one that began on the ordinal would stand before recwarn, which began in
+    the controller.
+    """
+    adopted = item.stash.get(ADOPTED, None)
+    if adopted is None or not item.config.pluginmanager.hasplugin("warnings"):
+        yield
+        return
+    with warnings.catch_warnings(record=True) as adopted.warnings:
+        try:
+            yield
+        finally:
+            for message in adopted.warnings:
+                item.ihook.pytest_warning_recorded.call_historic(
+                    kwargs={"warning_message": message, "nodeid": item.nodeid, "when": "runtest", "location": None}
+                )
 
 
 def substitute_report(item: pytest.Item, report: pytest.TestReport) -> None:
@@ -247,10 +287,11 @@ def _launch(
     for key, text in reports.output_sections(ended.outputs, alone):
         item.add_report_section("call", key, text)
     item.user_properties.extend(reports.merged_properties(properties, ended.data))
-    for warning in reports.merged_warnings(ended.data):
-        warning.show()
-    for report in reports.merged_subtests(subtests):
-        item.ihook.pytest_runtest_logreport(report=report)
+    adopted.warnings += [warning.message() for warning in reports.merged_warnings(ended.data)]
+    # Past the capture: the terminal's letter for each would be taken for output of the test.
+    with private.uncaptured(item.config):
+        for report in reports.merged_subtests(subtests, alone):
+            item.ihook.pytest_runtest_logreport(report=report)
     callables.leave_if_asked(ended.exited)
     return ended, phases
 

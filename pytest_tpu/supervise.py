@@ -224,9 +224,11 @@ class _World:
                 self._launch.on_message(ordinal, message)
 
     def _own(self, message: Finished) -> Outcome:
-        """The outcome, unless the interrupt made it: a body may turn WorldStopped into an error of its own."""
+        """The outcome, unless the interrupt made it: a body may turn WorldStopped into an error of its own, or into
+        nothing, and neither is excused by an xfail mark.
+        """
         interrupted = self._stopped_at is not None and message.at > self._stopped_at
-        return Outcome.STOPPED if interrupted and message.outcome is Outcome.FAILED else message.outcome
+        return Outcome.STOPPED if interrupted else message.outcome
 
     def _note_end(self, process: OrdinalProcess) -> None:
         if self._states[process.ordinal].phase is not Phase.ENDED:

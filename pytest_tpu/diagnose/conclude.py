@@ -147,8 +147,10 @@ def _at_the_limit(states: Sequence[OrdinalState], limits: Limits, noun: str) -> 
     names = _all(states, noun) if len(late) == len(states) else f"{noun}s {join_ordinals([s.ordinal for s in late])}"
     if len(late) == 1:
         names = _name(late[0], states, noun)
-    where = f", in {late[0].where}" if late[0].where else ""
-    return VerdictKind.OVERDUE, late[0].ordinal, f"{names} not {phase} within {seconds(limits.timeout)}{where}"
+    places = {state.where for state in late}
+    where = f", in {late[0].where}" if len(places) == 1 and late[0].where else ""
+    first = late[0].ordinal if len(late) == 1 else None
+    return VerdictKind.OVERDUE, first, f"{names} not {phase} within {seconds(limits.timeout)}{where}"
 
 
 def _after_the_end(states: Sequence[OrdinalState], noun: str) -> _Conclusion:
