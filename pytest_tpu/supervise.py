@@ -224,8 +224,9 @@ class _World:
                 self._launch.on_message(ordinal, message)
 
     def _own(self, message: Finished) -> Outcome:
-        """The outcome, unless the interrupt made it: a body may turn WorldStopped into an error of its own, or into
-        nothing, and neither is excused by an xfail mark.
+        """The outcome, unless the interrupt made it.
+
+        A body may turn WorldStopped into an error of its own, or into nothing, and neither is excused by an xfail mark.
         """
         interrupted = self._stopped_at is not None and message.at > self._stopped_at
         return Outcome.STOPPED if interrupted else message.outcome
