@@ -318,22 +318,51 @@ def _compiled_steps(ordinal: int, size: int) -> Any:
 @form(lambda ordinal, size: [_compiled_steps(ordinal, size)] * 2)
 def compiled_steps(ordinal: int, size: int, to: Callable[..., Any]) -> Any:
     """Run compiled steps that depend on each other: none may repeat what the first one reduced."""
-    import torch
     import torch_xla.core.xla_model as xm
 
     def step(state: Any) -> Any:
         reduced = xm.all_reduce("sum", state)
         return reduced, reduced * 10
 
-    def both(fullgraph: bool) -> Any:
-        compiled = torch.compile(step, backend="openxla", fullgraph=fullgraph)
-        state, seen = to(torch.tensor([float(ordinal)])), []
-        for _ in range(4):
-            reduced, state = compiled(state)
-            seen.append(reduced.item())
-        return torch.tensor(seen)
+    return [_four_steps(step, float(ordinal), to, fullgraph=full) for full in (False, True)]
 
-    return [both(False), both(True)]
+
+@form(lambda ordinal, size: [_compiled_steps(ordinal, size)] * 3)
+def compiled_steps_in_pieces(ordinal: int, size: int, to: Callable[..., Any]) -> Any:
+    """Compile around calls that torch.compile can't take into its graph, and around torch.distributed's."""
+    import torch.distributed as dist
+    import torch_xla.core.xla_model as xm
+
+    if not dist.is_initialized():
+        dist.init_process_group("xla", init_method="xla://")
+
+    def in_place(state: Any) -> Any:
+        reduced = state * 1
+        xm.all_reduce("sum", [reduced], scale=0.5)
+        return reduced * 2, reduced * 20
+
+    def with_a_scale(state: Any) -> Any:
+        reduced = xm.all_reduce("sum", state * 2, scale=0.5)
+        return reduced, reduced * 10
+
+    def distributed(state: Any) -> Any:
+        reduced = state * 1
+        dist.all_reduce(reduced)
+        return reduced, reduced * 10
+
+    return [_four_steps(step, float(ordinal), to) for step in (in_place, with_a_scale, distributed)]
+
+
+def _four_steps(step: Callable[..., Any], start: float, to: Callable[..., Any], **options: Any) -> Any:
+    """Run a compiled step four times, each on what the one before gave."""
+    import torch
+
+    compiled = torch.compile(step, backend="openxla", **options)
+    state, seen = to(torch.tensor([start])), []
+    for _ in range(4):
+        reduced, state = compiled(state)
+        seen.append(reduced.item())
+    return torch.tensor(seen)
 
 
 def _mean_squares(ordinal: int, size: int) -> Any:
