@@ -320,12 +320,11 @@ class _LiveOutput:
                 self._write(line if self._alone else f"[ordinal {ordinal}] {line}")
 
     def _write(self, line: str) -> None:
-        capture = self._config.pluginmanager.getplugin("capturemanager")
         reporter = self._config.pluginmanager.getplugin("terminalreporter")
         if reporter is None:
             sys.stderr.write(f"{line}\n")
             return
-        with capture.global_and_fixture_disabled():
+        with private.uncaptured(self._config):
             reporter.ensure_newline()
             reporter.write_line(line)
             reporter.flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -84,6 +85,12 @@ def settle_capture(config: pytest.Config) -> None:
         out, err = fixture._capture.readouterr()
         fixture._captured_out += out
         fixture._captured_err += err
+
+
+def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
+    """Write past all capturing until the end of the context."""
+    manager = config.pluginmanager.getplugin("capturemanager")
+    return nullcontext() if manager is None else manager.global_and_fixture_disabled()
 
 
 def restart_capture(config: pytest.Config) -> None:

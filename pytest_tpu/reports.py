@@ -139,12 +139,15 @@ class _Key:
     params: tuple[tuple[str, str], ...]
 
 
-def merged_subtests(shipped: Sequence[tuple[int, pytest.TestReport]]) -> list[pytest.TestReport]:
+def merged_subtests(shipped: Sequence[tuple[int, pytest.TestReport]], alone: bool = False) -> list[pytest.TestReport]:
     """One report for each subtest: the first that did not pass speaks for it, and names the ordinals alike.
 
     Args:
         shipped: ordinal and report, in the order of arrival.
+        alone: whether the process was none of several.
     """
+    if alone:
+        return [report for _, report in shipped]
     groups: dict[tuple[_Key, int], list[tuple[int, pytest.TestReport]]] = {}
     counts: dict[tuple[int, _Key], int] = {}
     for ordinal, report in shipped:

@@ -305,7 +305,10 @@ class TestErrors:
         result = run_on_ordinals(ERRORS, *SHOW_ALL, cores=3)
         words = summary(result)
 
-        cannot = "can't be returned from an ordinal: TypeError: cannot pickle"
+        unreturnable = (
+            "FAILED pytest_tpu.errors.ResultError: a result of type {} can't be returned from an ordinal:"
+            " TypeError: cannot pickle '{}' object"
+        )
         allowed = "is not allowed: give 1 to 3"
         assert {
             "test_several": "PASSED",
@@ -315,9 +318,9 @@ class TestErrors:
             "test_unpicklable": "FAILED pytest_tpu.LaunchError: RAISED: ordinal 1: test_it.Unpicklable: holds a lock",
             "test_assertion": "FAILED assert [0, 7] == [1, 7]",
             "test_exit_of_python": "PASSED",
-            "test_unreturnable[allocate_lock]": f"FAILED pytest_tpu.errors.ResultError: a result of type lock {cannot} '_thread.lock' object",
-            "test_unreturnable[<lambda>0]": f"FAILED pytest_tpu.errors.ResultError: a result of type generator {cannot} 'generator' object",
-            "test_unreturnable[<lambda>1]": f"FAILED pytest_tpu.errors.ResultError: a result of type dict {cannot} '_thread.lock' object",
+            "test_unreturnable[allocate_lock]": unreturnable.format("lock", "_thread.lock"),
+            "test_unreturnable[<lambda>0]": unreturnable.format("generator", "generator"),
+            "test_unreturnable[<lambda>1]": unreturnable.format("dict", "_thread.lock"),
             **{
                 f"test_out_of_range[{cores}]": (
                     f"FAILED pytest_tpu.errors.BackendError: tpu_launch(cores={cores}) in"
@@ -357,7 +360,7 @@ class TestErrors:
         result.stdout.no_fnmatch_line("*pytest_tpu/*")
 
     def test_outcomes(self, run_on_ordinals: RunOnOrdinals) -> None:
-        """pytest's outcomes pass through as themselves where the ordinals agree; a skip of one alone is no skip."""
+        """Pytest's outcomes pass through as themselves where the ordinals agree; a skip of one alone is no skip."""
         result = run_on_ordinals(OUTCOMES, *SHOW_ALL)
 
         diverged = "FAILED pytest_tpu.LaunchError: DIVERGED:"
