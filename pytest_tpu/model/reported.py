@@ -15,14 +15,14 @@ class Recorded:
     Args:
         category: its class, pickled; empty if it can't be.
         category_name: its name, for that case.
-        message: its text.
+        text: its text.
         filename: where it was raised.
         lineno: where it was raised.
     """
 
     category: bytes
     category_name: str
-    message: str
+    text: str
     filename: str
     lineno: int
 
@@ -36,18 +36,18 @@ class Recorded:
         return cls(
             category=category,
             category_name=warning.category.__name__,
-            message=str(warning.message),
+            text=str(warning.message),
             filename=warning.filename,
             lineno=warning.lineno,
         )
 
-    def show(self) -> None:
-        """Hand it to whoever records warnings here, past all filters: those were applied where it was raised."""
+    def message(self) -> warnings.WarningMessage:
+        """Make it a warning again, as text: its class may want more to be made than that."""
         try:
             category: type[Warning] = pickle.loads(self.category)
         except Exception:
             category = type(self.category_name, (UserWarning,), {})
-        warnings.showwarning(self.message, category, self.filename, self.lineno)
+        return warnings.WarningMessage(self.text, category, self.filename, self.lineno)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

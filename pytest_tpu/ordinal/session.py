@@ -66,6 +66,7 @@ class Session:
         runtest: the item's own way to run, which the controller has replaced on the item.
         setup: likewise.
         teardown: likewise.
+        recorded: where warnings are recorded, in a child too.
     """
 
     item: pytest.Item
@@ -73,6 +74,7 @@ class Session:
     setup: Callable[[], None] | None = None
     teardown: Callable[[], None] | None = None
     deferred: Sequence[str] = ()
+    recorded: Sequence[warnings.WarningMessage] = ()
 
     def run(self, output: OutputFiles, send: Callable[[Any], None]) -> Finished | Exited:
         """Run it; returns what the engine is to be told."""
@@ -83,16 +85,16 @@ class Session:
         catcher = _Catcher(item.config, send)
         private.log_to(item.config, catcher)
         item.runtest = self._runtest  # type: ignore[method-assign]
+        before = len(self.recorded)
         try:
-            with warnings.catch_warnings(record=True) as caught:
-                phases = self._phases(send, catcher)
+            phases = self._phases(send, catcher)
         except pytest.exit.Exception as error:
             return Exited(at=time.monotonic(), reason=str(error.msg), returncode=error.returncode)
         except KeyboardInterrupt:
             return Exited(
                 at=time.monotonic(), reason="KeyboardInterrupt in the test", returncode=None, interrupted=True
             )
-        return _finished(item, phases, [Recorded.of(warning) for warning in caught])
+        return _finished(item, phases, [Recorded.of(warning) for warning in self.recorded[before:]])
 
     def _runtest(self) -> None:
         for name in self.deferred:
