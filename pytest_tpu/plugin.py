@@ -72,6 +72,8 @@ def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
     """Look whether a fixture touches the runtime, or reads the world where there is none."""
+    # Tracebacks of users' fixtures pass through here.
+    __tracebackhide__ = True
     try:
         return (yield)
     except NotAnOrdinalError as error:
@@ -85,6 +87,7 @@ def pytest_fixture_setup(
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Look whether a test touches the runtime."""
+    __tracebackhide__ = True
     try:
         return (yield)
     finally:
