@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 
 _PR_SET_PDEATHSIG = 1
 
@@ -20,3 +21,22 @@ def die_with_parent(parent_pid: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
+
+
+def children_die_too() -> None:
+    """Have what this process forks from now on die with it, and what that forks: loader workers, pools.
+
+    Without an undo, so for an ordinal, which is one to its end. What another than the main thread forks is left
+    alone: the kernel looks at the thread, and a process that was started from a thread may well outlive the thread.
+    """
+    parents: list[int] = []
+
+    def before() -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        parents[:] = [os.getpid()] if is_main else []
+
+    def in_child() -> None:
+        if parents:
+            die_with_parent(parents[0])
+
+    os.register_at_fork(before=before, after_in_child=in_child)

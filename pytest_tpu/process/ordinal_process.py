@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_tpu.errors import WorldStopped
-from pytest_tpu.process.lifeline import die_with_parent
+from pytest_tpu.process.lifeline import children_die_too, die_with_parent
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.wire import Reader, Writer
 
@@ -100,6 +100,7 @@ class OrdinalProcess:
 
     def _run(self, parent: int, body: Body, gate: Gate, receive: int, send: int) -> None:
         die_with_parent(parent)
+        children_die_too()
         # A group of its own: the terminal's Ctrl-C reaches the controller alone, which then looks before it stops
         # the world, and what this process starts can be ended with it.
         os.setpgid(0, 0)
