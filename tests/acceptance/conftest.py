@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import Protocol
 
 import pytest
+
+import pytest_tpu
 
 
 class RunOnOrdinals(Protocol):
@@ -13,6 +17,18 @@ class RunOnOrdinals(Protocol):
     def __call__(self, source: str, *args: str, cores: int = 2, conftest: str = "") -> pytest.RunResult:
         """Write `source` as a file of tests and run it with the plugin on an emulated host."""
         ...
+
+
+@pytest.fixture(scope="session", autouse=True)
+def all_modules_loaded(torch_loaded: bool) -> None:
+    """Import all of the package before pytester notes what is imported.
+
+    It forgets what a run has imported, and the next run would import it again, beside what the package itself still
+    refers to: two classes of one name.
+    """
+    if torch_loaded:
+        for module in pkgutil.walk_packages(pytest_tpu.__path__, "pytest_tpu."):
+            importlib.import_module(module.name)
 
 
 @pytest.fixture
