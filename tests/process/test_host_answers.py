@@ -370,7 +370,7 @@ class TestLaunches:
             returned = torch_xla.launch(body, args=("given",)), xmp.spawn(body, args=("given",), start_method="fork")
             return returned, pjrt.run_multiprocess(lambda word: (xr.global_ordinal(), word), "w", start_method="fork")
 
-        assert [((None, None), {0: (0, "w"), 1: (1, "w")})] == run_forked(launches)
+        assert [((None, None), {ordinal: (ordinal, "w") for ordinal in range(2)})] == run_forked(launches)
 
     def test_failure_on_an_ordinal_reaches_the_caller(self, host: CpuBackend) -> None:
         """What the launcher raises is raised by torch_xla.launch."""
@@ -450,6 +450,15 @@ class TestLaunches:
 
         with pytest.raises(ValueError, match=r"Unsupported nprocs \(2\)"):
             xmp.spawn(print, nprocs=2)
+
+    def test_part_of_the_host_is_refused_by_name(self, host: CpuBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A launch that the environment limits to one process is refused, and not run on all cores."""
+        import torch_xla
+
+        host.set_launcher(launcher(host, 2))
+        monkeypatch.setenv("TPU_PROCESS_BOUNDS", "1,1,1")
+        with pytest.raises(UnsupportedError, match="TPU_PROCESS_BOUNDS=1,1,1 asks for a launch of 1 of the 8 cores"):
+            torch_xla.launch(print)
 
     def test_threads_are_refused_by_name(self, host: CpuBackend) -> None:
         """spawn_threads on a host of several cores, which would hang at a collective, names torch_xla.launch."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_tpu.backend import launches
+from pytest_tpu.backend import launches, package
 from pytest_tpu.backend.cpu import environment
 from pytest_tpu.errors import UnsupportedError
 
@@ -273,7 +273,21 @@ def refuse_spmd() -> None:
 def _run_multiprocess(
     host: HostState, _theirs: Function, fn: Function, *args: Any, start_method: str = "spawn", **kwargs: Any
 ) -> dict[int, Any]:
+    if not package.runtime_initialized():
+        _require_all_cores(host)
     return launches.run(host.launcher, fn, *args, start_method=start_method, **kwargs)
+
+
+def _require_all_cores(host: HostState) -> None:
+    """Refuse a launch of fewer processes than there are cores, which torch_xla takes from the environment."""
+    from torch_xla._internal import tpu
+
+    processes = tpu.num_local_processes()
+    if processes != host.cores:
+        raise UnsupportedError(
+            f"TPU_PROCESS_BOUNDS={os.environ.get('TPU_PROCESS_BOUNDS')} asks for a launch of {processes} of the"
+            f" {host.cores} cores; an emulated host launches on all: say how many it has by cores= or --tpu-cores"
+        )
 
 
 def _spawn_threads(host: HostState, theirs: Function, *args: Any, **kwargs: Any) -> None:
