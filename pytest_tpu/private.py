@@ -30,15 +30,17 @@ def empty_finalizers(session: pytest.Session) -> None:
     for node, (finalizers, error) in list(stack.items()):
         _KEPT.append(finalizers)
         stack[node] = ([], error)
-        for finalizer in finalizers:
-            _empty_definition(getattr(getattr(finalizer, "func", None), "__self__", None))
+        for definition in filter(None, map(_definition, finalizers)):
+            _KEPT.extend(definition._finalizers)
+            # A fixture that is needed with another parameter finishes itself, whoever has set it up, and those that
+            # depend on it: these have to be set up anew too.
+            definition._finalizers[:] = filter(_definition, definition._finalizers)
 
 
-def _empty_definition(definition: object) -> None:
-    """Likewise for one fixture: needed with another parameter, it finishes itself, whoever has set it up."""
-    if isinstance(definition, pytest.FixtureDef):
-        _KEPT.extend(definition._finalizers)
-        definition._finalizers.clear()
+def _definition(finalizer: Any) -> Any:
+    """The fixture that `finalizer` finishes; None if it does anything else."""
+    owner = getattr(getattr(finalizer, "func", None), "__self__", None)
+    return owner if isinstance(owner, pytest.FixtureDef) else None
 
 
 def run_finalizers(session: pytest.Session) -> None:
