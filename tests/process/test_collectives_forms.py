@@ -269,7 +269,7 @@ def reduce_of_a_view_in_place(ordinal: int, size: int, to: Callable[..., Any]) -
     return [mine]
 
 
-BIG = {"rows": 700, "columns": 501}
+BIG: dict[str, Any] = {"rows": 700, "columns": 501}
 
 
 @form(lambda ordinal, size: [total(size, **BIG) * 0.25, total(size, dtype="int32", **BIG) * 0])

@@ -12,7 +12,7 @@ REDUCTIONS: Final = ("sum", "mul", "and", "or", "min", "max")
 # torch has no arithmetic on them on the CPU; the signed type of the same width wraps around to the same bits.
 _UNSIGNED: Final = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
-_OPERATORS: Final[dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
+_OPERATORS: Final[dict[str, Callable[..., torch.Tensor]]] = {
     "sum": torch.add,
     "mul": torch.mul,
     "and": torch.bitwise_and,
@@ -50,7 +50,7 @@ def reduce(parts: Sequence[torch.Tensor], reduction: str) -> torch.Tensor:
     operator = _OPERATORS[reduction]
     total = wide(parts[0]).clone()
     for part in parts[1:]:
-        total = operator(total, wide(part))
+        operator(total, wide(part), out=total)
     return _signed_order(total).view(dtype) if wide is _signed_order else _restored(total, dtype)
 
 

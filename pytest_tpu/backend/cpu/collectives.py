@@ -175,7 +175,7 @@ def _exchanged(channel: Channel, columns: Sequence[Tensors]) -> list[list[torch.
 
 def _call(kind: str, tensors: Tensors, channel: Channel, *, reduction: str = "", **more: float) -> Call:
     """Say what must agree."""
-    details = [f"{name}={value:g}" for name, value in more.items() if (name, value) != ("scale", 1.0)]
+    details = [f"{name}={value}" for name, value in more.items() if (name, value) != ("scale", 1.0)]
     if list(channel.members) != sorted(channel.members):
         details.append(f"group={list(channel.members)}")
     return Call(

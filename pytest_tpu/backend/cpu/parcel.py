@@ -29,17 +29,23 @@ def forms(tensors: Iterable[torch.Tensor]) -> list[Form]:
 
 
 def pack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Put host tensors into one message."""
+    """Put host tensors into one message; a single one is not copied."""
     if not tensors:
         return torch.empty(0, dtype=torch.uint8)
-    return torch.cat([tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in tensors])
+    pieces = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 
 def unpack(message: torch.Tensor, expected: Sequence[Form]) -> list[torch.Tensor]:
-    """Read tensors from a message."""
+    """Read tensors from a message; they share its memory."""
     pieces = message.split([form.size for form in expected]) if expected else ()
-    # A piece may begin where its type can't; the copy begins where every type can.
-    return [piece.clone().view(form.dtype).reshape(form.shape) for piece, form in zip(pieces, expected, strict=True)]
+    return [_typed(piece, form) for piece, form in zip(pieces, expected, strict=True)]
+
+
+def _typed(piece: torch.Tensor, form: Form) -> torch.Tensor:
+    if piece.storage_offset() % form.dtype.itemsize:
+        piece = piece.clone()  # it began where its type can't
+    return piece.view(form.dtype).reshape(form.shape)
 
 
 def dtype_words(tensors: Sequence[torch.Tensor]) -> str:
