@@ -102,6 +102,31 @@ def gather_of_every_type(ordinal: int, size: int, to: Callable[..., Any]) -> Any
     return [xm.all_gather(to(data(ordinal, dtype=dtype)), pin_layout=False) for dtype in DTYPES]
 
 
+ODD = [(1, 1, "bool"), (1, 3, "uint8"), (3, 1, "float64"), (1, 1, "bfloat16"), (1, 1, "int64"), (0, 3, "int16")]
+
+
+def _odd(ordinal: int, size: int) -> Any:
+    return [cat(size, rows=rows, columns=columns, dtype=dtype) for rows, columns, dtype in ODD]
+
+
+@form(_odd)
+def gather_of_what_does_not_align(ordinal: int, size: int, to: Callable[..., Any]) -> Any:
+    """Gather a list in which values begin at bytes where their type can't."""
+    import torch_xla.core.xla_model as xm
+
+    tensors = [to(data(ordinal, rows, columns, dtype)) for rows, columns, dtype in ODD]
+    return xm.all_gather(tensors, pin_layout=False)
+
+
+@form(lambda ordinal, size: [data(0)[0] * math.nan] * 3)
+def not_a_number_spreads(ordinal: int, size: int, to: Callable[..., Any]) -> Any:
+    """Reduce what is no number on one ordinal only: HLO's minimum and maximum keep that."""
+    import torch_xla.core.xla_model as xm
+
+    mine = to(data(ordinal)[0] * (math.nan if ordinal == 1 else 1.0))
+    return [xm.all_reduce(reduction, mine) for reduction in ("sum", "min", "max")]
+
+
 def _half_gather(ordinal: int, size: int) -> Any:
     import torch
 
