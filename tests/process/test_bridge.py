@@ -140,6 +140,10 @@ def test_what_torch_xla_refuses() -> None:
         for call in wrong:
             with raising(RuntimeError, texts):
                 call()
+        with raising(ValueError, texts):
+            torch.ops._c10d_functional.reduce_scatter_tensor(x[:2], "avg", 2, "0")
+        with raising(RuntimeError, texts):
+            torch.ops._c10d_functional.all_to_all_single(x[:2], [1, 1], [2, 0], "0")
         for refused in (xm.send, xm.recv):
             with raising(UnsupportedError, texts):
                 refused(x, 1)
@@ -154,6 +158,8 @@ def test_what_torch_xla_refuses() -> None:
         "AllToAll split dimension size 3 must be dividable by split_count 2.",
         "all_gather along dimension 2 of a tensor that has 2",
         "Source and target ids of a collective permute must be unique, got [[0, 1], [0, 0]]",
+        "Invalid string for AllReduceType: avg",
+        "torch_xla does not support arbitrary split sizes for all_to_all",
         "xm.send does not exist on the emulated host; xm.collective_permute does the same there",
         "xm.recv does not exist on the emulated host; xm.collective_permute does the same there",
     ]

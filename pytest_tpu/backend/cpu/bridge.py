@@ -20,7 +20,7 @@ import torch
 import torch_xla
 
 from pytest_tpu.backend.backward import run_where_it_is_called
-from pytest_tpu.backend.cpu import dynamo
+from pytest_tpu.backend.cpu import arithmetic, dynamo
 from pytest_tpu.backend.cpu.collectives import Collectives
 from pytest_tpu.backend.cpu.groups import Channels, GlooPlan, shared_store
 from pytest_tpu.errors import UnsupportedError
@@ -338,14 +338,16 @@ def _functional_kernels(world: Collectives) -> torch.library.Library:
 
     def reduce_scatter_tensor(tensor: torch.Tensor, reduction: str, size: int, _group: str) -> torch.Tensor:
         _count("reduce_scatter_tensor")
+        if reduction not in arithmetic.REDUCTIONS:
+            raise ValueError(f"Invalid string for AllReduceType: {reduction}")
         results = world.reduce_scatter(reduction, _to_host([tensor]), 1.0, dim=0, shards=size, groups=[range(size)])
         return _to_device(results, [tensor])[0]
 
     def all_to_all_single(
-        tensor: torch.Tensor, _output_sizes: Sequence[int], input_sizes: Sequence[int], _group: str
+        tensor: torch.Tensor, output_sizes: Sequence[int], input_sizes: Sequence[int], _group: str
     ) -> torch.Tensor:
         _count("all_to_all_single")
-        if len(set(input_sizes)) > 1:
+        if {*output_sizes, *input_sizes} - {tensor.shape[0] // world.size}:
             raise RuntimeError("torch_xla does not support arbitrary split sizes for all_to_all")
         result = world.all_to_all(_to_host([tensor])[0], 0, 0, world.size, [])
         return _to_device([result], [tensor])[0]
