@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -95,12 +95,22 @@ def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
     return nullcontext() if manager is None else manager.global_and_fixture_disabled()
 
 
-def restart_capture(config: pytest.Config) -> None:
-    """Capture nothing globally in a child, whose output is kept in files anyway, and start capsys or capfd anew."""
+def restart_capture(config: pytest.Config, take_over: Callable[[str, int], None]) -> None:
+    """Capture nothing globally in a child, whose output is kept in files anyway, and start capsys or capfd anew.
+
+    Args:
+        config: of the run.
+        take_over: called with the name of a stream and with a descriptor that is to lead to it from now on.
+    """
     manager = config.pluginmanager.getplugin("capturemanager")
     if manager is None:
         return
-    _KEPT.append(manager._global_capturing)
+    capturing = manager._global_capturing
+    _KEPT.append(capturing)
+    # Pytest's streams were kept by whoever made a log handler at import; in memory (sys) they can't be redirected.
+    for name, capture in (("stdout", capturing.out), ("stderr", capturing.err)):
+        with suppress(AttributeError, OSError):
+            take_over(name, capture.tmpfile.fileno())
     manager._global_capturing = None
     manager._method = "no"
     manager.start_global_capturing()

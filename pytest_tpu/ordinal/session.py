@@ -80,7 +80,7 @@ class Session:
         """Run it; returns what the engine is to be told."""
         item = self.item
         private.empty_finalizers(item.session)
-        private.restart_capture(item.config)
+        private.restart_capture(item.config, output.take_over)
         private.divert_logging(item.config, output.write)
         catcher = _Catcher(item.config, send)
         private.log_to(item.config, catcher)

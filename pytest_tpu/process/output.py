@@ -43,6 +43,10 @@ class OutputFiles:
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
 
+    def take_over(self, name: str, descriptor: int) -> None:
+        """Let one more descriptor of this process lead to a stream."""
+        os.dup2(self._files[name].fileno(), descriptor)
+
     def write(self, name: str, text: str) -> None:
         """Add to a stream, from the ordinal."""
         os.write(self._files[name].fileno(), text.encode("utf-8", "backslashreplace"))

@@ -87,6 +87,11 @@ LATE = """
     def test_late(tpu_world, controller, request):
         assert tpu_world.ordinal == request.getfixturevalue("late")
         assert 5 == request.getfixturevalue("late_plain")
+        request.addfinalizer(lambda: note(f"added {tpu_world.ordinal} {os.getpid() == controller}"))
+
+    @pytest.mark.tpu_multi_process
+    def test_late_directory(request):
+        assert request.getfixturevalue("tmp_path").is_dir()
 """
 
 DEFERRED = """
@@ -148,11 +153,12 @@ TEARDOWN = """
 class TestWhere:
     def test_late(self, run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytester) -> None:
         """A fixture that the body asks for is set up on each ordinal, and torn down there."""
-        run_on_ordinals(LATE).assert_outcomes(passed=1)
+        run_on_ordinals(LATE).assert_outcomes(passed=2)
         log = sorted((pytester.path / "log.txt").read_text().splitlines())
 
         expected = [f"{act} {ordinal} False" for act in ("set up", "torn down") for ordinal in (0, 1)]
-        assert ["plain False", "plain False", *expected] == log
+        added = [f"added {ordinal} False" for ordinal in (0, 1)]
+        assert [*added, "plain False", "plain False", *expected] == log
 
     def test_depends_on_the_world(self, run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytester) -> None:
         """Function-scope fixtures that use tpu_world, directly or not, live on each ordinal, in pytest's order."""

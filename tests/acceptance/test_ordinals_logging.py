@@ -53,6 +53,16 @@ TALK = """
 """
 
 
+LONG = """
+    import logging
+
+    def test_long(tpu_world):
+        tpu_world.rendezvous("start")
+        for number in range(20):
+            logging.warning(str(tpu_world.ordinal) * 30_000)
+"""
+
+
 class TestCaplog:
     def test_read(self, run_on_ordinals: RunOnOrdinals) -> None:
         """Caplog has the records of the fixtures by phase, and those of its own ordinal in the body."""
@@ -103,3 +113,10 @@ class TestLogs:
         assert ["after", "before", "begin", "begin"] == sorted(re.findall("^[a-z]+$", "\n".join(lines), re.MULTILINE))
         assert 204 == len(lines)
         assert ("before", "after") == (lines[0], lines[-1])
+
+    def test_long_lines(self, run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytester) -> None:
+        """A line that is longer than any buffer is written whole too."""
+        run_on_ordinals(LONG, "--log-file=all.txt", "--log-file-format=%(message)s", cores=4)
+        lines = (pytester.path / "all.txt").read_text().splitlines()
+
+        assert sorted([str(k) * 30_000 for k in range(4)] * 20) == sorted(lines)

@@ -148,6 +148,22 @@ NATIVE = """
 """
 
 
+KEPT = """
+    import logging
+    import sys
+
+    stdout = sys.stdout
+    logger = logging.getLogger("kept")
+    logger.addHandler(logging.StreamHandler())
+    logger.propagate = False
+
+    def test_kept(tpu_world):
+        print(f"by a stream that was kept {tpu_world.ordinal}", file=stdout)
+        logger.warning("by a handler that was kept %s", tpu_world.ordinal)
+        assert tpu_world.ordinal
+"""
+
+
 class TestSections:
     def test_never_interleaved(self, run_on_ordinals: RunOnOrdinals) -> None:
         """Ordinals that write much at one time have a section each, with every line whole and in order."""
@@ -171,6 +187,13 @@ class TestSections:
         lines = {k: sorted(lines) for k, lines in sections(result).items()}
 
         assert {k: [f"printed by C {k}", f"printed by a child {k}"] for k in (0, 1)} == lines
+
+    def test_kept_streams(self, run_on_ordinals: RunOnOrdinals) -> None:
+        """Streams that were kept at import lead to the ordinal's section too."""
+        result = run_on_ordinals(KEPT)
+
+        assert {k: [f"by a stream that was kept {k}"] for k in (0, 1)} == sections(result)
+        assert {k: [f"by a handler that was kept {k}"] for k in (0, 1)} == sections(result, "stderr")
 
     def test_passed(self, run_on_ordinals: RunOnOrdinals) -> None:
         """The output of tests that pass is there for -rP, and nowhere else."""

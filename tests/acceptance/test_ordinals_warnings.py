@@ -75,6 +75,23 @@ ERRORS = """
         pass
 """
 
+# What Python 3.12 and later do at a fork of a process with threads.
+FORK_WARNS = """
+    import os
+    import warnings
+
+    real = os.fork
+
+    def fork():
+        warnings.warn("use of fork() may lead to deadlocks in the child", DeprecationWarning, stacklevel=2)
+        return real()
+
+    os.fork = fork
+
+    def pytest_unconfigure():
+        os.fork = real
+"""
+
 THREADS = """
     import gc
     import threading
@@ -125,7 +142,7 @@ class TestWarnings:
     @pytest.mark.parametrize("args", [(), ("-n1",)], ids=["plain", "xdist"])
     def test_error(self, run_on_ordinals: RunOnOrdinals, args: tuple[str, ...]) -> None:
         """With -W error a warning fails the ordinal that gives it, and the launch itself gives none."""
-        result = run_on_ordinals(ERRORS, "-W", "error", *args)
+        result = run_on_ordinals(ERRORS, "-W", "error", *args, conftest=FORK_WARNS)
 
         result.assert_outcomes(passed=3, failed=1)
         result.stdout.fnmatch_lines(["FAILED test_it.py::test_one - RAISED: ordinal 1: UserWarning: an error here"])
