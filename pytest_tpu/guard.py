@@ -19,10 +19,16 @@ class RuntimeTouchedWarning(UserWarning):
 
 
 class Guard:
-    """Looks after each step of pytest whether the runtime has come up, and keeps the name of the step."""
+    """Looks after each step of pytest whether the runtime has come up, and keeps the name of the step.
 
-    def __init__(self, runtime_initialized: Callable[[], bool]) -> None:
+    Args:
+        runtime_initialized: tells whether it is up.
+        launches: whether this run can launch ordinals: where it can't, nobody needs the warning.
+    """
+
+    def __init__(self, runtime_initialized: Callable[[], bool], *, launches: bool) -> None:
         self._initialized = runtime_initialized
+        self._launches = launches
         self._why: str | None = None
 
     def look(self, node: pytest.Item | pytest.Collector, step: str, remedy: str) -> None:
@@ -36,6 +42,8 @@ class Guard:
         if self._why is not None or not self._initialized():
             return
         self._why = f"{step} initialised the XLA runtime in pytest's own process: {remedy}"
+        if not self._launches:
+            return
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             warnings.warn(
@@ -62,11 +70,8 @@ class Guard:
 
 
 ISOLATE_ALL = "run pytest --tpu-isolate"
-
-
-def isolate(node: pytest.Item | pytest.Collector) -> str:
-    """The remedy for what runs with a test: the command that gives each test a process of its own."""
-    return f"run pytest --tpu-isolate {node.nodeid}, or move it into a test body that runs on ordinals"
+ISOLATE = f"{ISOLATE_ALL}, or move it into a test body that runs on ordinals"
+"""The remedy for what runs with a test: the command that gives each test a process of its own."""
 
 
 def move(node: pytest.Item | pytest.Collector) -> str:

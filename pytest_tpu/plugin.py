@@ -81,7 +81,7 @@ def pytest_fixture_setup(
         raise
     finally:
         step = f"the fixture {fixturedef.argname!r} ({fixturedef.baseid})"
-        request.config.stash[RUN].guard.look(request.node, step, guard.isolate(request.node))
+        request.config.stash[RUN].guard.look(request.node, step, guard.ISOLATE)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,4 +91,4 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        item.config.stash[RUN].guard.look(item, f"the test {item.nodeid}", guard.isolate(item))
+        item.config.stash[RUN].guard.look(item, f"the test {item.nodeid}", guard.ISOLATE)

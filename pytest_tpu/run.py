@@ -67,7 +67,8 @@ def open_run(config: pytest.Config, environ: Mapping[str, str]) -> None:
     except SettingError as error:
         raise pytest.UsageError(str(error)) from None
     backend, reason = _chosen(settings)
-    run = Run(settings=settings, backend=backend, reason=reason, guard=Guard(package.runtime_initialized))
+    guard = Guard(package.runtime_initialized, launches=backend is not None)
+    run = Run(settings=settings, backend=backend, reason=reason, guard=guard)
     config.stash[RUN] = run
     if backend is not None:
         from pytest_tpu.callables import Launcher
