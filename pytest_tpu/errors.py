@@ -28,7 +28,7 @@ class NotAnOrdinalError(TpuError):
     reader: str | None = None
 
     def name_reader(self, fixture: str) -> None:
-        """Say which fixture read it; the innermost comes first, and the ones that only asked for that one don't count."""
+        """Say which fixture read it: the innermost, which comes first, and not those that only asked for it."""
         if self.reader is None:
             self.reader = fixture
             self.args = (f"in the fixture {fixture!r}, {self}",)

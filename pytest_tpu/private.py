@@ -77,7 +77,7 @@ def log_to(config: pytest.Config, plugin: object) -> None:
 def restore_context(report: pytest.TestReport, data: dict[str, Any]) -> None:
     """Give a subtest that was shipped the arguments that it had: pytest quotes them again each time it reads them."""
     if "_subtest.context" in data:
-        object.__setattr__(report.context, "kwargs", data["_subtest.context"]["kwargs"])  # type: ignore[attr-defined]
+        object.__setattr__(report.context, "kwargs", data["_subtest.context"]["kwargs"])
 
 
 def settle_capture(config: pytest.Config) -> None:

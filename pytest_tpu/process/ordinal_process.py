@@ -85,7 +85,7 @@ class OrdinalProcess:
                 stream.flush()
         _flush_native()
         # In the child multiprocessing closes what stands here, and a fixture may have put an answer there to be read.
-        sys.stdin = None  # type: ignore[assignment]
+        sys.stdin = None
         try:
             with warnings.catch_warnings():
                 # Python 3.12 and later warn at each fork of a process with threads, and torch_xla always has some.

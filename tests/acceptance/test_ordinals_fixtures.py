@@ -51,7 +51,7 @@ ANY_KIND = """
 
 class TestValues:
     def test_any_kind(self, run_on_ordinals: RunOnOrdinals) -> None:
-        """What fixtures give reaches every ordinal, what can't be pickled too, and is each ordinal's own from then on."""
+        """What fixtures give reaches every ordinal, picklable or not, and is each ordinal's own from then on."""
         result = run_on_ordinals(ANY_KIND, cores=3)
 
         result.assert_outcomes(passed=1, failed=1)
@@ -241,7 +241,7 @@ class TestWorld:
             [
                 "*ScopeMismatch*tpu_world*",
                 "ERROR test_it.py::test_wide*",
-                "ERROR test_it.py::test_reader - *NotAnOrdinalError: in the fixture 'reader', tpu_world.ordinal was read in *",
+                "ERROR test_it.py::test_reader - *NotAnOrdinalError: in the fixture 'reader', tpu_world.ordinal *",
             ]
         )
 

@@ -53,6 +53,16 @@ TALK = """
 """
 
 
+AROUND = """
+    import pytest
+
+    @pytest.fixture(autouse=True)
+    def around():
+        logging.warning("before")
+        yield
+        logging.warning("after")
+"""
+
 LONG = """
     import logging
 
@@ -84,7 +94,9 @@ class TestLogs:
 
     def test_live(self, run_on_ordinals: RunOnOrdinals) -> None:
         """Live logs come whole, once, with the ordinal in front and in each ordinal's order."""
-        result = run_on_ordinals(TALK, "--log-cli-level=WARNING", "--log-cli-format=%(levelname)s|%(message)s", "--tb=no")
+        result = run_on_ordinals(
+            TALK, "--log-cli-level=WARNING", "--log-cli-format=%(levelname)s|%(message)s", "--tb=no"
+        )
 
         for ordinal in (0, 1):
             prefix = f"[ordinal {ordinal}] "
@@ -94,17 +106,8 @@ class TestLogs:
         assert 202 == sum("|" in line for line in result.outlines)
 
     def test_file(self, run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytester) -> None:
-        """The log file has every line of every ordinal, whole and once, and those of the controller before and after."""
-        source = TALK + """
-    import pytest
-
-    @pytest.fixture(autouse=True)
-    def around():
-        logging.warning("before")
-        yield
-        logging.warning("after")
-"""
-        run_on_ordinals(source, "--log-file=all.txt", "--log-file-format=%(message)s", "--log-file-level=WARNING")
+        """The log file has every line of every ordinal, whole and once, between those of the controller."""
+        run_on_ordinals(TALK + AROUND, "--log-file=all.txt", "--log-file-format=%(message)s", "--log-file-level=WARNING")
         lines = (pytester.path / "all.txt").read_text().splitlines()
 
         for ordinal in (0, 1):

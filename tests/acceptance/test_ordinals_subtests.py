@@ -83,7 +83,7 @@ FAILURES = [
     "SUBFAILED[[]same[]] test_it.py::test_loop - ordinal 0: assert 0 != 0*",
     "SUBFAILED[[]same[]] test_it.py::test_loop - ordinal 0: assert 0 != 0*",
     "FAILED test_it.py::test_loop - RAISED: ordinal 0: contains 2 failed subtests",
-    "SUBFAILED(letter=QUOTED'a'QUOTED, number=QUOTED1QUOTED) test_it.py::TestOld::test_case - ordinal 1: AssertionError: 1 == 1*",
+    "SUBFAILED(letter=QUOTED'a'QUOTED, number=QUOTED1QUOTED) *::test_case - ordinal 1: AssertionError: 1 == 1*",
     "FAILED test_it.py::TestOld::test_case - RAISED: ordinal 1: *",
     "FAILED test_it.py::test_killed - LOST: ordinal 1: killed by SIGKILL (9), without a report",
 ]
