@@ -107,7 +107,9 @@ class TestLogs:
 
     def test_file(self, run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytester) -> None:
         """The log file has every line of every ordinal, whole and once, between those of the controller."""
-        run_on_ordinals(TALK + AROUND, "--log-file=all.txt", "--log-file-format=%(message)s", "--log-file-level=WARNING")
+        run_on_ordinals(
+            TALK + AROUND, "--log-file=all.txt", "--log-file-format=%(message)s", "--log-file-level=WARNING"
+        )
         lines = (pytester.path / "all.txt").read_text().splitlines()
 
         for ordinal in (0, 1):
