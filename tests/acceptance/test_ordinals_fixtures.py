@@ -267,6 +267,7 @@ FINALIZERS = """
     def each(request):
         owner = os.getpid()
         request.addfinalizer(lambda: note(f"added {os.getpid() == owner}"))
+        request.node.addfinalizer(lambda: note(f"node {os.getpid() == owner}"))
         yield
         note(f"function {os.getpid() == owner}")
 
@@ -294,7 +295,7 @@ class TestFinalizers:
         run_on_ordinals(FINALIZERS).assert_outcomes(passed=1, failed=1)
         log = (pytester.path / "log.txt").read_text().splitlines()
 
-        each = ["function True", "added True"]
+        each = ["function True", "added True", "node True"]
         assert ["setup_class", *each, *each, "teardown_class", "session True"] == log
 
 
