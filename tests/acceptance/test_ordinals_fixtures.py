@@ -366,8 +366,11 @@ class TestBuiltIn:
         """A factory that is first used on ordinals makes one base directory, and leaves no lock of another process."""
         monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", str(pytester.path))
         source = """
-            def test_late(tpu_world, request):
-                request.getfixturevalue("tmp_path_factory").mktemp(f"mine{tpu_world.ordinal}")
+            import pytest
+
+            @pytest.mark.tpu_multi_process
+            def test_late(request):
+                request.getfixturevalue("tmp_path_factory").mktemp("mine")
         """
         run_on_ordinals(source).assert_outcomes(passed=1)
         (root,) = pytester.path.glob("pytest-of-*")
