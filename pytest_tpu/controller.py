@@ -57,6 +57,9 @@ class Adopted:
 ADOPTED = pytest.StashKey[Adopted]()
 """On an item of ours."""
 
+SUBSTITUTES = pytest.StashKey["dict[str, reports.Substitute]"]()
+"""On an item of ours: by phase, what the report is to say."""
+
 
 class Controller:
     """The plugin that is registered where a run has items of ours; without any, none of this is imported."""
@@ -97,6 +100,7 @@ def _adopt(item: pytest.Item, wanted: Wanted, kind: LaunchKind, run: Run) -> Non
         teardown=item.teardown,
     )
     item.stash[ADOPTED] = adopted
+    item.stash[SUBSTITUTES] = adopted.substitutes
     _replace_phases(item, adopted)
 
 
@@ -105,9 +109,13 @@ def _refuse(item: pytest.Item, why: str, settings: Settings) -> None:
         item.add_marker(pytest.mark.skip(reason=why))
         return
 
-    def fail() -> None:
-        pytest.fail(why, pytrace=False)
+    error = LaunchError.refused(why)
 
+    def fail() -> None:
+        raise error
+
+    # No mark excuses what is required.
+    item.stash[SUBSTITUTES] = {"call": reports.merged(error.verdict, {}, _where(item))}
     # Nothing of it is set up: its fixtures may need what is missing.
     item.setup = lambda: None  # type: ignore[method-assign]
     item.teardown = lambda: None  # type: ignore[method-assign]
@@ -216,10 +224,10 @@ def _recording(item: pytest.Item) -> Iterator[None]:
 
 def substitute_report(item: pytest.Item, report: pytest.TestReport) -> None:
     """Let the report of a phase say what the ordinals said."""
-    adopted = item.stash.get(ADOPTED, None)
-    if adopted is None or hasattr(report, "context"):
+    substitutes = item.stash.get(SUBSTITUTES, None)
+    if substitutes is None or hasattr(report, "context"):
         return
-    substitute = adopted.substitutes.get(report.when)
+    substitute = substitutes.get(report.when)
     if substitute is not None and (report.failed or report.skipped or not substitute.plain_pass):
         substitute.apply(report)
 
