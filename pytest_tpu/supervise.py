@@ -21,6 +21,7 @@ from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.messages import Exited, Finished, Ready
 from pytest_tpu.model.place import Place
 from pytest_tpu.model.verdict import OrdinalState, Outcome, Phase, Verdict
+from pytest_tpu.process.held import HeldSignals
 from pytest_tpu.process.ordinal_process import Gate, OrdinalProcess
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.process.shutdown import stop
@@ -114,16 +115,20 @@ class _World:
 
     def start(self, backend: Backend | None, plan: Any) -> None:
         """Fork all processes."""
-        launch, size = self._launch, self._launch.size
-        for ordinal in range(size):
-            place = Place(ordinal=ordinal, size=size, meetings=self._ledger.meetings(ordinal), plan=plan)
+        with HeldSignals() as held:
+            for ordinal in range(self._launch.size):
+                self._start_one(ordinal, backend, plan, held)
 
-            def body(output: OutputFiles, send: Send, place: Place = place) -> None:
-                send(_live(launch, place, backend, output, send))
+    def _start_one(self, ordinal: int, backend: Backend | None, plan: Any, held: HeldSignals) -> None:
+        launch = self._launch
+        place = Place(ordinal=ordinal, size=launch.size, meetings=self._ledger.meetings(ordinal), plan=plan)
 
-            process = OrdinalProcess(ordinal, body, self._gate)
-            self._processes.append(process)
-            self._states.append(OrdinalState(ordinal=ordinal, pid=process.pid, phase_at=process.started_at))
+        def body(output: OutputFiles, send: Send) -> None:
+            send(_live(launch, place, backend, output, send))
+
+        process = OrdinalProcess(ordinal, body, self._gate, held)
+        self._processes.append(process)
+        self._states.append(OrdinalState(ordinal=ordinal, pid=process.pid, phase_at=process.started_at))
 
     def watch(self) -> None:
         """Wait until all processes have ended, or stop them when they can't end well."""
@@ -153,12 +158,15 @@ class _World:
 
     def close(self) -> None:
         """Make sure that nothing is left; also after an exception in between."""
-        if any(process.exit_code is None for process in self._processes):
-            self._stop()
-        self._gate.open()
-        for process in self._processes:
-            process.close()
-        self._ledger.close()
+        try:
+            if any(process.exit_code is None for process in self._processes):
+                self._stop()
+        finally:
+            # Whoever presses Ctrl-C a second time does not want to wait.
+            self._gate.open()
+            for process in self._processes:
+                process.close()
+            self._ledger.close()
 
     def _watched(self) -> Watched:
         states = tuple(self._states)

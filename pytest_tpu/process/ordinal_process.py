@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_tpu.errors import WorldStopped
+from pytest_tpu.process.held import HeldSignals
 from pytest_tpu.process.lifeline import children_die_too, die_with_parent
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.wire import Reader, Writer
@@ -24,6 +25,8 @@ from pytest_tpu.wire import Reader, Writer
 INTERRUPT = signal.SIGRTMIN + 4 if sys.platform == "linux" else signal.SIGTERM
 """Asks an ordinal to leave its body. A real-time signal: programs under test have handlers for all the usual ones."""
 
+REAP_BOUND = 10.0
+"""Seconds to wait for the kernel after SIGKILL; a process in an uninterruptible call may take longer."""
 
 Body = Callable[[OutputFiles, Callable[[Any], None]], None]
 """What runs in the process: it gets where its output goes, and how to send a message."""
@@ -63,7 +66,7 @@ class OrdinalProcess:
     would be in a user's script. Not daemonic, since a body may start processes of its own (loader workers).
     """
 
-    def __init__(self, ordinal: int, body: Body, gate: Gate) -> None:
+    def __init__(self, ordinal: int, body: Body, gate: Gate, held: HeldSignals) -> None:
         self.ordinal = ordinal
         self.output = OutputFiles()
         self.exit_code: int | None = None
@@ -72,9 +75,14 @@ class OrdinalProcess:
         self._cpu_seen = 0.0
         self._stdin = sys.stdin
         receive, send = os.pipe()
-        self._process = multiprocessing.get_context("fork").Process(
-            target=self._run, args=(os.getpid(), body, gate, receive, send), name=f"ordinal {ordinal}"
-        )
+
+        def run() -> None:
+            held.restore()
+            os.close(receive)
+            self._run(body, gate, send)
+
+        self._parent = os.getpid()
+        self._process = multiprocessing.get_context("fork").Process(target=run, name=f"ordinal {ordinal}")
         self._start(send)
         self.reader = Reader(receive)
         self.started_at = time.monotonic()
@@ -98,13 +106,12 @@ class OrdinalProcess:
             with suppress(OSError):
                 self._pidfd = os.pidfd_open(self.pid)
 
-    def _run(self, parent: int, body: Body, gate: Gate, receive: int, send: int) -> None:
-        die_with_parent(parent)
+    def _run(self, body: Body, gate: Gate, send: int) -> None:
+        die_with_parent(self._parent)
         children_die_too()
         # A group of its own: the terminal's Ctrl-C reaches the controller alone, which then looks before it stops
         # the world, and what this process starts can be ended with it.
         os.setpgid(0, 0)
-        os.close(receive)
         gate.inherit()
         self.output.redirect()
         sys.stdin = self._stdin
@@ -162,7 +169,11 @@ class OrdinalProcess:
         return advanced
 
     def close(self) -> None:
-        """Release the descriptors of an ended process."""
+        """Release what belongs to the process, which is killed and reaped if it has not ended."""
+        if self.exit_code is None:
+            self.signal(signal.SIGKILL, group=True)
+            self._process.join(REAP_BOUND)
+            self.poll()
         self.reader.close()
         self.output.close()
         if self._pidfd is not None:

@@ -6,10 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
-from pytest_tpu.process.ordinal_process import INTERRUPT, OrdinalProcess
-
-_KILL_BOUND = 10.0
-"""Seconds to wait for the kernel after SIGKILL; a process in an uninterruptible call may take longer."""
+from pytest_tpu.process.ordinal_process import INTERRUPT, REAP_BOUND, OrdinalProcess
 
 
 def stop(
@@ -30,7 +27,7 @@ def stop(
     Returns:
         Those that even SIGKILL did not end within ten seconds.
     """
-    for number, seconds in ((INTERRUPT, grace), (signal.SIGTERM, grace), (signal.SIGKILL, _KILL_BOUND)):
+    for number, seconds in ((INTERRUPT, grace), (signal.SIGTERM, grace), (signal.SIGKILL, REAP_BOUND)):
         deadline = clock() + seconds
         for process in processes:
             process.signal(number, group=number != INTERRUPT)

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import multiprocessing.popen_fork
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pytest_tpu.model.limits import Limits
+from pytest_tpu.model.messages import Exited, Finished
+from pytest_tpu.model.place import Place
+from pytest_tpu.model.verdict import Outcome, VerdictKind
+from pytest_tpu.process.output import OutputFiles
+from pytest_tpu.supervise import Ended, Launch, Work, supervise
+
+pytestmark = pytest.mark.process
+
+QUICK = Limits(timeout=20, grace=0.2)
+Act = Callable[[int], Any]
+
+
+def working(act: Act) -> Work:
+    """Make the work of an ordinal of what it does with its number; what that returns is its data."""
+
+    def work(place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Finished:
+        return Finished(at=time.monotonic(), outcome=Outcome.PASSED, data=act(place.ordinal))
+
+    return work
+
+
+def launch(act: Act, *, cores: int = 2, limits: Limits = QUICK, **more: Any) -> Ended:
+    """Run a world that has no backend."""
+    return supervise(Launch(cores=cores, work=working(act), limits=limits, **more), None)
+
+
+def sleep(ordinal: int) -> None:
+    """Do nothing for longer than any test takes."""
+    time.sleep(60)
+
+
+def descriptors() -> set[str]:
+    """The open descriptors of this process, with what they are open on."""
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found.add(f"{entry.name} {entry.readlink()}")
+        except FileNotFoundError:
+            # The one that lists them.
+            continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_open() -> Iterator[None]:
+    """Hold every launch to leaving no descriptor, no shared memory and no process behind, not even for a moment."""
+    before = descriptors(), set(Path("/dev/shm").glob("*tpu*"))
+    yield
+
+    assert before == (descriptors(), set(Path("/dev/shm").glob("*tpu*")))
+    assert [] == multiprocessing.active_children()
+
+
+class TestAgreement:
+    def test_data(self) -> None:
+        """What the ordinals bring home stands in their order."""
+        ended = launch(lambda ordinal: ordinal * 10, cores=3)
+
+        assert (VerdictKind.AGREED, Outcome.PASSED) == (ended.verdict.kind, ended.verdict.outcome)
+        assert (0, 10, 20) == ended.data
+        assert () == ended.survivors
+
+    def test_messages(self) -> None:
+        """Messages that are larger than a pipe arrive whole and in the order they were sent, with their ordinal."""
+        got: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+
+        def work(place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Finished:
+            for number in range(3):
+                send((number, bytes(1_000_000)))
+            return Finished(at=time.monotonic(), outcome=Outcome.PASSED)
+
+        def on_message(ordinal: int, message: Any) -> None:
+            got[ordinal].append((message[0], len(message[1])))
+
+        ended = supervise(Launch(cores=2, work=work, limits=QUICK, on_message=on_message), None)
+
+        assert ended.verdict.passed
+        assert {0: [(n, 1_000_000) for n in range(3)], 1: [(n, 1_000_000) for n in range(3)]} == got
+
+    def test_early_ones_wait(self, tmp_path: Path) -> None:
+        """No process ends before the bodies of all have: the others may still talk through its sockets."""
+
+        def act(ordinal: int) -> bool:
+            if ordinal == 0:
+                (tmp_path / "early").write_text(str(os.getpid()))
+                return True
+            wait_for((tmp_path / "early").exists)
+            early = int((tmp_path / "early").read_text())
+            # Long enough for a process that does not wait to be gone.
+            deadline = time.monotonic() + 0.3
+            while time.monotonic() < deadline:
+                if psutil.Process(early).status() == psutil.STATUS_ZOMBIE:
+                    return False
+                time.sleep(0.01)
+            return True
+
+        assert (True, True) == launch(act).data
+
+    def test_alone(self) -> None:
+        """A process of its own is one, whatever its host has, and is called what it is."""
+        ended = launch(lambda ordinal: ordinal, cores=8, alone=True, noun="isolated process")
+
+        assert (0,) == ended.data
+        assert "AGREED: isolated process passed" == ended.verdict.headline
+
+
+class TestEnds:
+    def test_lost(self) -> None:
+        """The output of a process that was killed is kept, and the others are stopped without delay."""
+
+        def act(ordinal: int) -> None:
+            os.write(1, f"I am {ordinal}\n".encode())
+            if ordinal == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+
+        began = time.monotonic()
+        ended = launch(act)
+
+        assert VerdictKind.LOST is ended.verdict.kind
+        assert 1 == ended.verdict.first
+        assert "I am 1\n" == ended.outputs[1]["stdout"]
+        assert 10 > time.monotonic() - began
+
+    def test_overdue(self) -> None:
+        """The limit ends a world."""
+        ended = launch(sleep, limits=Limits(timeout=0.3, grace=0.2))
+
+        assert VerdictKind.OVERDUE is ended.verdict.kind
+        assert all(state.stopped for state in ended.verdict.ordinals)
+
+    def test_no_limit(self) -> None:
+        """No limit is none: the world runs to its end."""
+        assert launch(lambda _: time.sleep(0.2), limits=Limits(timeout=0, grace=0.1)).verdict.passed
+
+    def test_exit(self) -> None:
+        """One that asks to leave stops all at once."""
+
+        def work(place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Exited:
+            if place.ordinal == 0:
+                time.sleep(60)
+            return Exited(at=time.monotonic(), reason="enough", returncode=3)
+
+        ended = supervise(Launch(cores=2, work=work, limits=QUICK), None)
+
+        assert ended.exited is not None
+        assert ("enough", 3) == (ended.exited.reason, ended.exited.returncode)
+
+    def test_what_it_started(self, tmp_path: Path) -> None:
+        """What an ordinal has started ends with it, whether it was stopped or has ended well."""
+
+        def act(ordinal: int) -> None:
+            process = subprocess.Popen(["sleep", "60"])
+            (tmp_path / str(ordinal)).write_text(str(process.pid))
+
+        assert launch(act).verdict.passed
+        for ordinal in range(2):
+            wait_for_end(int((tmp_path / str(ordinal)).read_text()))
+
+
+class Interrupted(BaseException):
+    """Raised by a handler, as Ctrl-C or the limit of another plugin is."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """Let SIGALRM raise."""
+
+    def raise_it(number: int, frame: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, raise_it)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("alarm")
+class TestInterrupted:
+    def test_while_forking(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A signal that comes between a fork and its being noted stops the world as any other."""
+        fork = multiprocessing.popen_fork.Popen._launch  # type: ignore[attr-defined]
+
+        def fork_and_alarm(self: Any, process: Any) -> None:
+            fork(self, process)
+            signal.raise_signal(signal.SIGALRM)
+
+        monkeypatch.setattr(multiprocessing.popen_fork.Popen, "_launch", fork_and_alarm)
+
+        with pytest.raises(Interrupted):
+            launch(sleep)
+
+    def test_handlers_of_ordinals(self) -> None:
+        """An ordinal has the handlers that its parent had."""
+
+        def act(ordinal: int) -> bool:
+            try:
+                signal.raise_signal(signal.SIGALRM)
+            except Interrupted:
+                return True
+            return False
+
+        assert (True, True) == launch(act).data
+
+    def test_while_watching(self) -> None:
+        """An exception in the middle of a launch passes through, and nothing of the world is left."""
+
+        def look(ordinal: int, output: OutputFiles, rest: bool) -> None:
+            raise Interrupted
+
+        with pytest.raises(Interrupted):
+            launch(sleep, on_output=look)
+
+    def test_while_stopping(self) -> None:
+        """A second exception while the world is being stopped kills the rest of it."""
+
+        def stubborn(ordinal: int) -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            while True:
+                try:
+                    time.sleep(60)
+                except BaseException:
+                    continue
+
+        looks = iter(range(100))
+
+        def look(ordinal: int, output: OutputFiles, rest: bool) -> None:
+            if next(looks) > 4:
+                raise Interrupted
+
+        began = time.monotonic()
+        with pytest.raises(Interrupted):
+            launch(stubborn, limits=Limits(timeout=20, grace=60), on_output=look)
+
+        assert 20 > time.monotonic() - began
+
+    def test_from_another_thread(self) -> None:
+        """A launch from a thread works, where signals are not ours to hold."""
+        ended: list[Ended] = []
+        thread = threading.Thread(target=lambda: ended.append(launch(lambda ordinal: ordinal)))
+        thread.start()
+        thread.join(20)
+
+        assert (0, 1) == ended[0].data
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait for a condition, within a bound."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it has not come true in time"
+        time.sleep(0.01)
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process has ended, whoever is to reap it."""
+    wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, 5)
