@@ -8,6 +8,7 @@ that tox names.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
@@ -119,13 +120,21 @@ def restart_capture(config: pytest.Config, take_over: Callable[[str, int], None]
     fixture = _capture_fixture(config)
     if fixture is not None and fixture._capture is not None:
         _KEPT.append(fixture._capture)
+        # The hook of the call phase starts it.
         fixture._capture = None
-        fixture._start()
 
 
 def _capture_fixture(config: pytest.Config) -> Any:
     manager = config.pluginmanager.getplugin("capturemanager")
     return None if manager is None else manager._capture_fixture
+
+
+def divert_terminal(config: pytest.Config) -> None:
+    """Let what a child writes to the terminal (``--setup-show``, a terminal writer) be output like all other."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None:
+        _KEPT.append(reporter._tw._file)
+        reporter._tw._file = sys.stdout
 
 
 class _LogLines(logging.Handler):

@@ -81,6 +81,7 @@ class Session:
         item = self.item
         private.empty_finalizers(item.session)
         private.restart_capture(item.config, output.take_over)
+        private.divert_terminal(item.config)
         private.divert_logging(item.config, output.write)
         catcher = _Catcher(item.config, send)
         private.log_to(item.config, catcher)

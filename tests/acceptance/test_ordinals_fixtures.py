@@ -301,8 +301,12 @@ class TestFinalizers:
 
 DIRECTORIES = """
     import os
+    from unittest import mock
 
     import pytest
+    import torch
+    import torch_xla.core.xla_model as xm
+    import torch_xla.runtime as xr
 
     @pytest.fixture
     def home(monkeypatch, tmp_path):
@@ -335,6 +339,18 @@ DIRECTORIES = """
             monkeypatch.delenv("HOME")
         assert "HOME" in os.environ
 
+    @pytest.fixture
+    def bare_environment():
+        with mock.patch.dict(os.environ, {"LEFT": "1"}, clear=True):
+            yield
+
+    def test_bare_environment(bare_environment, tpu_world):
+        assert "1" == os.environ["LEFT"]
+        total = xm.all_reduce(xm.REDUCE_SUM, torch.ones(1, device=tpu_world.device))
+        assert tpu_world.size == total.item()
+        assert "TPU" == xr.device_type()
+        assert tpu_world.ordinal == 0
+
     def test_unpatched(tpu_world, tmp_path):
         assert str(tmp_path) != os.environ.get("HOME")
         assert "/" == os.sep
@@ -349,11 +365,12 @@ class TestBuiltIn:
         base.mkdir()
         result = run_on_ordinals(DIRECTORIES, "-o", "tmp_path_retention_policy=failed", f"--basetemp={base}/run")
 
-        result.assert_outcomes(passed=3, failed=2)
+        result.assert_outcomes(passed=3, failed=3)
         result.stdout.fnmatch_lines(
             [
                 "FAILED test_it.py::test_kept - RAISED: ordinal 1: *",
                 "FAILED test_it.py::test_patched - RAISED: ordinal 1: *'HOME' in *",
+                "FAILED test_it.py::test_bare_environment - RAISED: ordinal 1: *assert 1 == 0*",
             ]
         )
         assert ["evidence-0", "evidence-1"] == sorted(path.name for path in (base / "run" / "test_kept0").iterdir())

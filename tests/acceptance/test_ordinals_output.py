@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
+if TYPE_CHECKING:
     from tests.acceptance.conftest import RunOnOrdinals
 
 
@@ -55,6 +57,12 @@ READ = """
         print("again")
         assert ("again\\n", "") == read()
 
+    def test_late(tpu_world, name, request):
+        print("before")
+        capture = request.getfixturevalue(name)
+        print(f"after {tpu_world.ordinal}")
+        assert f"after {tpu_world.ordinal}" in str(capture.readouterr().out)
+
     def test_differs(tpu_world, name, read):
         print(f"from {tpu_world.ordinal}")
         assert "1" not in read()[0]
@@ -85,7 +93,7 @@ class TestCaptureFixtures:
         """Capture fixtures read what the fixtures printed before the body, and then their own ordinal's output only."""
         result = run_on_ordinals(READ)
 
-        result.assert_outcomes(passed=5, failed=5)
+        result.assert_outcomes(passed=10, failed=5)
         result.stdout.fnmatch_lines(
             [f"FAILED test_it.py::test_differs[[]{name}] - RAISED: ordinal 1: *" for name in ("capsys", "capfd")]
         )
@@ -138,10 +146,11 @@ NATIVE = """
     import subprocess
 
     c = ctypes.CDLL(None)
+    buffer = ctypes.create_string_buffer(4096)
 
     def test_native(tpu_world):
-        buffered = 0
-        c.setvbuf(ctypes.c_void_p.in_dll(c, "stdout"), None, buffered, 4096)
+        fully_buffered = 0
+        c.setvbuf(ctypes.c_void_p.in_dll(c, "stdout"), buffer, fully_buffered, len(buffer))
         c.printf(b"printed by C %d\\n", tpu_world.ordinal)
         subprocess.run(["echo", f"printed by a child {tpu_world.ordinal}"])
         assert tpu_world.ordinal
@@ -251,7 +260,46 @@ STDIN = """
 """
 
 
+TERMINAL = """
+    import pytest
+
+    @pytest.fixture
+    def deferred(tpu_world):
+        return tpu_world
+
+    def test_writes(deferred, pytestconfig, tpu_world):
+        pytestconfig.get_terminal_writer().line(f"to the terminal {tpu_world.ordinal}")
+        pytestconfig.pluginmanager.getplugin("terminalreporter").write_line("to the reporter")
+        assert tpu_world.ordinal
+"""
+
+
+class TestTerminal:
+    def test_kept_apart(self, run_on_ordinals: RunOnOrdinals) -> None:
+        """What is written to the terminal on ordinals, by pytest or the test, is in their sections."""
+        lines = sections(run_on_ordinals(TERMINAL, "--setup-show"))
+
+        for ordinal in (0, 1):
+            assert "SETUP    F deferred (fixtures used: tpu_world)" in "\n".join(lines[ordinal])
+            assert 1 == sum(line.endswith(f"to the terminal {ordinal}") for line in lines[ordinal])
+            assert 1 == lines[ordinal].count("to the reporter")
+
+
+@pytest.fixture
+def typed_input() -> Iterator[None]:
+    """Something to read on this process's standard input."""
+    receive, send = os.pipe()
+    kept = os.dup(0)
+    os.write(send, b"typed\n")
+    os.dup2(receive, 0)
+    yield
+    os.dup2(kept, 0)
+    for descriptor in (receive, send, kept):
+        os.close(descriptor)
+
+
 class TestStandardInput:
+    @pytest.mark.usefixtures("typed_input")
     def test_nothing_to_read(self, run_on_ordinals: RunOnOrdinals, subtests: pytest.Subtests) -> None:
         """Ordinals never take the terminal's input; what a fixture put in its place they read."""
         for args in ((), ("-s",)):
