@@ -180,7 +180,7 @@ class _World:
 
     def _note_idleness(self) -> None:
         """Tell slow from stuck: a process that uses the processor is still ending."""
-        busy = [process.cpu_advanced() for process in self._processes if process.exit_code is None]
+        busy = [process.is_busy() for process in self._processes if process.exit_code is None]
         if any(busy):
             self._idle_since = None
         elif self._idle_since is None:
@@ -192,6 +192,7 @@ class _World:
         self._overdue = bool(limits.timeout) and time.monotonic() - self._started_at >= limits.timeout
         self._states = [replace(state, stopped=state.exit_code is None) for state in self._states]
         self._gate.open()
+        self._ledger.stop()
         left = stop(self._processes, grace=limits.grace, pump=lambda seconds: self._pump(min(seconds, _TICK)))
         self._pump(0)
         self._survivors = tuple(process.pid for process in left)

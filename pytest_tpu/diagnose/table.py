@@ -28,7 +28,9 @@ def table(verdict: Verdict) -> str:
 
 
 def _row(state: OrdinalState, verdict: Verdict) -> tuple[str, ...]:
-    reason = state.reason.splitlines()[0] if state.reason else ""
+    # A mismatch is the same sentence on all of them, and the headline; of a stopped one the place says all.
+    said = "" if state.outcome in (Outcome.MISMATCHED, Outcome.STOPPED) else state.reason
+    reason = said.splitlines()[0] if said else ""
     if len(reason) > _REASON:
         reason = reason[: _REASON - 1] + "…"
     place = f" in {state.where}" if state.where and state.outcome is not Outcome.PASSED else ""

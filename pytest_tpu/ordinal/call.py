@@ -18,6 +18,7 @@ import pytest
 from pytest_tpu.errors import MismatchError, ResultError, WorldStopped
 from pytest_tpu.model.messages import Exited, Finished
 from pytest_tpu.model.verdict import Outcome
+from pytest_tpu.ordinal.frames import end_at_the_call
 from pytest_tpu.ordinal.pickling import Shared
 
 
@@ -70,6 +71,7 @@ def run(fn: Callable[[], Any], shared: Shared, to_host: Callable[[Any], Any]) ->
 
 def _raised(error: BaseException, shared: Shared, to_host: Callable[[Any], Any]) -> Finished:
     at = time.monotonic()
+    end_at_the_call(error)
     # Without the line of ours that called it.
     begin = error.__traceback__.tb_next if error.__traceback__ is not None else None
     text = "".join(traceback.format_exception(type(error), error, begin))

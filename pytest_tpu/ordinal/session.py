@@ -17,6 +17,7 @@ from pytest_tpu.errors import MismatchError, WorldStopped
 from pytest_tpu.model.messages import Exited, Finished
 from pytest_tpu.model.reported import PhaseReported, Recorded, Reported, Subtest
 from pytest_tpu.model.verdict import Outcome
+from pytest_tpu.ordinal.frames import end_at_the_call
 from pytest_tpu.process.output import OutputFiles
 
 When = Literal["setup", "call", "teardown"]
@@ -139,6 +140,8 @@ def _run_phase(item: pytest.Item, when: When, act: Callable[[], None]) -> _Phase
     reraise = (pytest.exit.Exception, KeyboardInterrupt)
     call = pytest.CallInfo.from_call(act, when=when, reraise=reraise)
     at = time.monotonic()
+    if call.excinfo is not None:
+        end_at_the_call(call.excinfo.value)
     if call.excinfo is not None and isinstance(call.excinfo.value, WorldStopped):
         report = _stopped(item, when)
     else:
