@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +72,14 @@ class OrdinalProcess:
         self.exit_code: int | None = None
         self.exit_at: float | None = None
         self._pidfd: int | None = None
-        self._cpu_seen = 0.0
+        self._cpu_seen = 0
         self._stdin = sys.stdin
+        self._silence = ExitStack()
         receive, send = os.pipe()
 
         def run() -> None:
             held.restore()
+            self._silence.close()
             os.close(receive)
             self._run(body, gate, send)
 
@@ -94,12 +96,13 @@ class OrdinalProcess:
         _flush_native()
         # In the child multiprocessing closes what stands here, and a fixture may have put an answer there to be read.
         sys.stdin = None
+        # Python 3.12 and later warn at each fork of a process with threads, and torch_xla always has some.
+        self._silence.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            with warnings.catch_warnings():
-                # Python 3.12 and later warn at each fork of a process with threads, and torch_xla always has some.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                self._process.start()
+            self._process.start()
         finally:
+            self._silence.close()
             sys.stdin = self._stdin
         os.close(send)
         if hasattr(os, "pidfd_open"):
@@ -157,16 +160,22 @@ class OrdinalProcess:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def cpu_advanced(self) -> bool:
-        """Whether it has used the processor since the last call: it is slow then, not stuck."""
+    def is_busy(self) -> bool:
+        """Whether it has used the processor since the last call, or waits for one or for a disk: slow, not stuck.
+
+        On a loaded machine a process that only wants to end may get no processor for longer than the grace.
+        """
         try:
-            fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
-            used = float(fields[11]) + float(fields[12])
-        except OSError:
-            return False
+            tasks = [task.read_bytes() for task in Path(f"/proc/{self.pid}/task").glob("*/stat")]
+        except (FileNotFoundError, ProcessLookupError):
+            # A thread has ended meanwhile.
+            return True
+        # The name of the program comes before the last parenthesis, and may contain anything.
+        fields = [task.rpartition(b")")[2].split() for task in tasks]
+        used = sum(int(field[11]) + int(field[12]) for field in fields)
         advanced = used > self._cpu_seen
         self._cpu_seen = used
-        return advanced
+        return advanced or any(field[0] in {b"R", b"D"} for field in fields)
 
     def close(self) -> None:
         """Release what belongs to the process, which is killed and reaped if it has not ended."""
