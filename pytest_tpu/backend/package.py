@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import warnings
 from typing import Final
 
 from pytest_tpu.errors import BackendError, MissingPackageError
@@ -48,6 +49,15 @@ def load() -> None:
             raise BackendError(
                 f"{name} can't be imported ({type(error).__name__}: {error}); a matching pair: {MATCHING_PAIR}"
             ) from error
+
+
+def rendezvous(tag: str, payload: bytes) -> list[bytes]:
+    """Meet all ordinals at `tag`; torch_xla's warning that this calls a function it has deprecated is not the user's."""
+    import torch_xla.core.xla_model as xm
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        return list(xm.rendezvous(tag, payload))
 
 
 def runtime_initialized() -> bool:

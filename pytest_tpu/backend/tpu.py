@@ -170,9 +170,7 @@ class TpuBackend:
 
     def rendezvous(self, tag: str, payload: bytes) -> list[bytes]:
         """Meet all ordinals at `tag`, and exchange payloads."""
-        import torch_xla.core.xla_model as xm
-
-        return list(xm.rendezvous(tag, payload))
+        return package.rendezvous(tag, payload)
 
     def to_host(self, value: Any) -> Any:
         """Copy the XLA tensors inside `value` to the CPU."""

@@ -68,6 +68,10 @@ ERRORS = """
         if tpu_world.ordinal == 1:
             warnings.warn("an error here")
 
+    def test_deprecated(tpu_world):
+        if tpu_world.ordinal == 0:
+            warnings.warn("old", DeprecationWarning)
+
     def test_next(tpu_world):
         pass
 
@@ -144,8 +148,13 @@ class TestWarnings:
         """With -W error a warning fails the ordinal that gives it, and the launch itself gives none."""
         result = run_on_ordinals(ERRORS, "-W", "error", *args, conftest=FORK_WARNS)
 
-        result.assert_outcomes(passed=3, failed=1)
-        result.stdout.fnmatch_lines(["FAILED test_it.py::test_one - RAISED: ordinal 1: UserWarning: an error here"])
+        result.assert_outcomes(passed=3, failed=2)
+        result.stdout.fnmatch_lines_random(
+            [
+                "FAILED test_it.py::test_one - RAISED: ordinal 1: UserWarning: an error here",
+                "FAILED test_it.py::test_deprecated - RAISED: ordinal 0: DeprecationWarning: old",
+            ]
+        )
 
 
 class TestThreads:
