@@ -52,7 +52,7 @@ def load() -> None:
 
 
 def rendezvous(tag: str, payload: bytes) -> list[bytes]:
-    """Meet all ordinals at `tag`; torch_xla's warning that this calls a function it has deprecated is not the user's."""
+    """Meet all ordinals at `tag`; that torch_xla calls what it has deprecated itself is not the user's to hear."""
     import torch_xla.core.xla_model as xm
 
     with warnings.catch_warnings():
