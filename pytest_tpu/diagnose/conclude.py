@@ -13,6 +13,9 @@ from pytest_tpu.model.verdict import OrdinalState, Outcome, Phase, Verdict, Verd
 _RAISED = {Outcome.FAILED, Outcome.MISMATCHED, Outcome.REFUSED, Outcome.XFAILED}
 _LEFT_WELL = {Outcome.PASSED, Outcome.SKIPPED, Outcome.GAVE_UP, Outcome.XPASSED}
 
+_LEAST_PATIENCE = 0.5
+"""Seconds that a process may do nothing while it ends, even without any grace: less is what a machine has of itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
@@ -50,7 +53,8 @@ def must_stop(watched: Watched, limits: Limits) -> bool:
         return True
     living = [state for state in watched.states if state.outcome is None]
     if not living:
-        return watched.idle_since is not None and watched.now - watched.idle_since >= limits.grace
+        patience = max(limits.grace, _LEAST_PATIENCE)
+        return watched.idle_since is not None and watched.now - watched.idle_since >= patience
     return _failed_and_waited_for(watched, living, limits.grace)
 
 
@@ -157,10 +161,13 @@ def _after_the_end(states: Sequence[OrdinalState], noun: str) -> _Conclusion:
     if any(state.stopped and state.outcome in _LEFT_WELL for state in states):
         return _lingered(states, noun)
     outcomes = {state.outcome for state in states}
-    if len(outcomes) == 1:
-        outcome = states[0].outcome
+    if outcomes <= {None, Outcome.STOPPED}:
+        # After `pytest.exit` on one of them: alike, and no agreement.
+        return VerdictKind.LOST, None, f"{_all(states, noun)} stopped by the controller, without a report"
+    outcome = states[0].outcome
+    if outcome is not None and len(outcomes) == 1:
         reason = f": {states[0].reason}" if states[0].reason else ""
-        return VerdictKind.AGREED, None, f"{_all(states, noun)} {outcome.value if outcome else 'ended'}{reason}"
+        return VerdictKind.AGREED, None, f"{_all(states, noun)} {outcome.value}{reason}"
     return VerdictKind.DIVERGED, None, _division(states, noun)
 
 
