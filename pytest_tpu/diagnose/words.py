@@ -30,6 +30,6 @@ def process_end(exit_code: int) -> str:
 
 def seconds(value: float) -> str:
     """Write a time with the digits that matter: ``"0.04 s"``, ``"2.5 s"``, ``"300 s"``."""
-    if value >= 100 or value == int(value):
+    if round(value, 1) >= 100 or value == int(value):
         return f"{value:.0f} s"
     return f"{value:.1f} s" if value >= 1 else f"{value:.2f} s"
