@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +50,23 @@ class Recorded:
         except Exception:
             category = type(self.category_name, (UserWarning,), {})
         return warnings.WarningMessage(self.text, category, self.filename, self.lineno)
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value is made of numbers and texts only, and may travel."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def plain_properties(properties: Iterable[tuple[str, object]]) -> tuple[tuple[str, object], ...]:
+    """Keep plain values as they are, and of all others the text.
+
+    An XLA tensor that came whole would initialise the runtime where it arrives.
+    """
+    return tuple((name, value if is_plain(value) else str(value)) for name, value in properties)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import pytest
 from pytest_tpu import private
 from pytest_tpu.errors import MismatchError, WorldStopped
 from pytest_tpu.model.messages import Exited, Finished
-from pytest_tpu.model.reported import PhaseReported, Recorded, Reported, Subtest
+from pytest_tpu.model.reported import PhaseReported, Recorded, Reported, Subtest, is_plain, plain_properties
 from pytest_tpu.model.verdict import Outcome
 from pytest_tpu.ordinal.frames import end_at_the_call
 from pytest_tpu.process.output import OutputFiles
@@ -184,7 +184,7 @@ def _finished(item: pytest.Item, phases: Sequence[_Phase], recorded: list[Record
         where=deciding.where,
         data=Reported(
             warnings=tuple(recorded),
-            properties=tuple(item.user_properties),
+            properties=plain_properties(item.user_properties),
         ),
     )
 
@@ -224,6 +224,7 @@ def _reason(phase: _Phase, outcome: Outcome) -> str:
 
 
 def serialized(config: pytest.Config, report: pytest.TestReport) -> dict[str, Any]:
-    """Turn a report into plain values, by pytest's own hook."""
+    """Turn a report into plain values, by pytest's own hook; what others have put on it and isn't plain stays here."""
     data: dict[str, Any] = config.hook.pytest_report_to_serializable(config=config, report=report)
-    return data
+    data["user_properties"] = plain_properties(report.user_properties)
+    return {name: value for name, value in data.items() if is_plain(value)}

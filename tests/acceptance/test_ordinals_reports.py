@@ -11,6 +11,14 @@ if TYPE_CHECKING:
 
 PROPERTIES = """
     import pytest
+    import torch
+
+    class Handle:
+        def __reduce__(self):
+            raise TypeError("can't be pickled")
+
+        def __str__(self):
+            return "a handle"
 
     @pytest.fixture
     def named(record_property):
@@ -21,6 +29,11 @@ PROPERTIES = """
 
     def test_different(tpu_world, named, record_property):
         record_property("loss", tpu_world.ordinal / 4)
+
+    def test_tensor(tpu_world, record_property):
+        record_property("shape", (2, 3))
+        record_property("tensor", torch.full((1,), 1.5, device=tpu_world.device)[0])
+        record_property("handle", Handle())
 
     def test_one_only(tpu_world, record_property):
         if tpu_world.ordinal == 1:
@@ -48,6 +61,7 @@ class TestProperties:
                 ("loss (ordinal 0)", "0.0"),
                 ("loss (ordinal 1)", "0.25"),
             ],
+            "test_tensor": [("shape", "(2, 3)"), ("tensor", "tensor(1.5000, device='xla:0')"), ("handle", "a handle")],
             "test_one_only": [("found (ordinal 1)", "here")],
             "test_fails": [("before", "1")],
         } == found
