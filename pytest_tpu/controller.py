@@ -292,7 +292,7 @@ def _launch(
         on_output=_LiveOutput(item.config, alone).show,
     )
     ended = supervise(launch, adopted.run.backend)
-    for key, text in reports.output_sections(ended.outputs, alone):
+    for key, text in reports.sections(ended.outputs, ended.data, alone):
         item.add_report_section("call", key, text)
     item.user_properties.extend(reports.merged_properties(properties, ended.data))
     adopted.warnings += [warning.message() for warning in reports.merged_warnings(ended.data)]

@@ -80,7 +80,8 @@ def _spoken_of(verdict: Verdict, phases: Mapping[int, Sequence[pytest.TestReport
     if verdict.kind not in (VerdictKind.AGREED, VerdictKind.RAISED, VerdictKind.MISMATCHED):
         return None
     reports = phases.get(verdict.first or 0, ())
-    return next((report for report in reports if not report.passed), reports[0] if reports else None)
+    telling = [*(report for report in reports if report.failed), *(report for report in reports if report.skipped)]
+    return next(iter([*telling, *reports]), None)
 
 
 def deserialized(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
@@ -100,13 +101,21 @@ def _with_table(longrepr: Any, verdict: Verdict, where: tuple[str, int]) -> Any:
     return longrepr
 
 
-def output_sections(outputs: Iterable[dict[str, str]], alone: bool) -> list[tuple[str, str]]:
-    """Name the output of each ordinal so that pytest shows it and JUnit takes it: a section of its own for each."""
-    sections = []
-    for ordinal, streams in enumerate(outputs):
+def sections(outputs: Iterable[dict[str, str]], data: Sequence[Any], alone: bool) -> list[tuple[str, str]]:
+    """Name the output of each ordinal so that pytest shows it and JUnit takes it: a section of its own for each.
+
+    Args:
+        outputs: by ordinal, stream name to text.
+        data: by ordinal, its `Reported` or None: it has the sections that the test itself added.
+        alone: whether the process was none of several.
+    """
+    found = []
+    for ordinal, (streams, reported) in enumerate(zip(outputs, data, strict=True)):
         suffix = "" if alone else f" (ordinal {ordinal})"
-        sections += [(f"{name}{suffix}", streams[name]) for name in ("stdout", "stderr", "log") if streams.get(name)]
-    return sections
+        found += [(f"{name}{suffix}", streams[name]) for name in ("stdout", "stderr", "log") if streams.get(name)]
+        if isinstance(reported, Reported):
+            found += [(f"{name}{suffix}", text) for name, text in reported.sections]
+    return found
 
 
 def merged_properties(before: int, data: Sequence[Any]) -> list[tuple[str, object]]:

@@ -76,10 +76,12 @@ class Reported:
     Args:
         warnings: in the order they were raised.
         properties: all user properties of the item, those the controller set included.
+        sections: name and text of those that the test added to its report.
     """
 
     warnings: tuple[Recorded, ...]
     properties: tuple[tuple[str, object], ...]
+    sections: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

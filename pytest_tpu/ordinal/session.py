@@ -30,11 +30,17 @@ class _Catcher:
         self._config = config
         self._send = send
         self._failed = 0
+        self.sections: list[tuple[str, str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Ship the report of a subtest."""
         self._failed += report.failed
         self._send(Subtest(data=serialized(self._config, report)))
+
+    def add_report_section(self, when: str, key: str, content: str) -> None:  # noqa: ARG002 - as on items
+        """Hear of a section instead of the item: those of pytest itself are what the controller reads from files."""
+        if key not in ("stdout", "stderr", "log"):
+            self.sections.append((key, content))
 
     def judge(self, report: pytest.TestReport) -> None:
         """Fail a test whose subtests failed: pytest does so where it shows reports, which is not here.
@@ -87,6 +93,7 @@ class Session:
         catcher = _Catcher(item.config, send)
         private.log_to(item.config, catcher)
         item.runtest = self._runtest  # type: ignore[method-assign]
+        item.add_report_section = catcher.add_report_section  # type: ignore[method-assign]
         before = len(self.recorded)
         try:
             phases = self._phases(send, catcher)
@@ -96,7 +103,12 @@ class Session:
             return Exited(
                 at=time.monotonic(), reason="KeyboardInterrupt in the test", returncode=None, interrupted=True
             )
-        return _finished(item, phases, [Recorded.of(warning) for warning in self.recorded[before:]])
+        reported = Reported(
+            warnings=tuple(Recorded.of(warning) for warning in self.recorded[before:]),
+            properties=plain_properties(item.user_properties),
+            sections=tuple(catcher.sections),
+        )
+        return _finished(phases, reported)
 
     def _runtest(self) -> None:
         for name in self.deferred:
@@ -173,20 +185,25 @@ def _user_line(excinfo: pytest.ExceptionInfo[BaseException], root: Path) -> str:
     return f"{os.path.relpath(path, root)}:{line}"
 
 
-def _finished(item: pytest.Item, phases: Sequence[_Phase], recorded: list[Recorded]) -> Finished:
-    """Draw this ordinal's own word from its reports: the first that is not a plain pass."""
-    deciding = next((phase for phase in phases if _outcome(phase) is not Outcome.PASSED), phases[0])
+def _finished(phases: Sequence[_Phase], reported: Reported) -> Finished:
+    """Draw this ordinal's own word from its reports."""
+    deciding = _deciding(phases)
     outcome = _outcome(deciding)
     return Finished(
         at=deciding.at,
         outcome=outcome,
         reason=_reason(deciding, outcome),
         where=deciding.where,
-        data=Reported(
-            warnings=tuple(recorded),
-            properties=plain_properties(item.user_properties),
-        ),
+        data=reported,
     )
+
+
+def _deciding(phases: Sequence[_Phase]) -> _Phase:
+    """The first that is not a plain pass; where that is no failure, a failure after it: pytest would report both."""
+    first = next((phase for phase in phases if _outcome(phase) is not Outcome.PASSED), phases[0])
+    if _outcome(first) is Outcome.STOPPED:
+        return first
+    return next((phase for phase in phases if _outcome(phase) in (Outcome.FAILED, Outcome.MISMATCHED)), first)
 
 
 def _outcome(phase: _Phase) -> Outcome:

@@ -214,6 +214,24 @@ class TestSections:
         assert {0: ["from 0"], 1: ["from 1"]} == sections(run_on_ordinals(source, "-rP"))
         run_on_ordinals(source).stdout.no_fnmatch_line("*from [01]*")
 
+    def test_added(self, run_on_ordinals: RunOnOrdinals) -> None:
+        """A section that the test adds to its report is there, with the ordinal that added it."""
+        source = """
+            def test_adds(tpu_world, request):
+                request.node.add_report_section("call", "metrics", f"loss of {tpu_world.ordinal}")
+                assert tpu_world.ordinal
+        """
+        result = run_on_ordinals(source)
+
+        result.stdout.fnmatch_lines(
+            [
+                "-* Captured metrics (ordinal 0) call -*",
+                "loss of 0",
+                "-* Captured metrics (ordinal 1) call -*",
+                "loss of 1",
+            ]
+        )
+
     def test_junit(self, run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytester) -> None:
         """JUnit XML has the output of every ordinal."""
         source = """
