@@ -32,6 +32,7 @@ def run(
         RuntimeError: the runtime is initialised, in torch_xla's own words, which programs look for.
         UnsupportedError: nobody is there to launch.
     """
+    __tracebackhide__ = True
     if package.runtime_initialized():
         raise RuntimeError("Runtime is already initialized. Do not use the XLA device before calling xmp.spawn.")
     if launcher is None:

@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(scope="module")
 def imported() -> None:
-    """Import what the examples import before pytester takes its snapshot: a second import of Lightning takes as long."""
+    """Import what the examples import before pytester takes its snapshot: a second import would take as long."""
     for name in ("lightning.pytorch", "sklearn.datasets", "sklearn.model_selection"):
         importlib.import_module(name)
 

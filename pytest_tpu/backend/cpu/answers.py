@@ -121,6 +121,8 @@ def _uninstall() -> None:
 def _wrapped(theirs: Function, answer: Function) -> Function:
     @functools.wraps(theirs)
     def ours(*args: Any, **kwargs: Any) -> Any:
+        # Tracebacks of users' programs pass through here.
+        __tracebackhide__ = True
         if not _hosts:
             return theirs(*args, **kwargs)
         return answer(_hosts[-1], theirs, *args, **kwargs)
@@ -273,6 +275,7 @@ def refuse_spmd() -> None:
 def _run_multiprocess(
     host: HostState, _theirs: Function, fn: Function, *args: Any, start_method: str = "spawn", **kwargs: Any
 ) -> dict[int, Any]:
+    __tracebackhide__ = True
     if not package.runtime_initialized():
         _require_all_cores(host)
     return launches.run(host.launcher, fn, *args, start_method=start_method, **kwargs)
