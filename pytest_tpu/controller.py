@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import unittest
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -254,11 +255,17 @@ def _refused(item: pytest.Item, adopted: Adopted, when: str, error: LaunchError)
 
 def _require_synchronous(item: pytest.Item) -> None:
     function = getattr(item, "obj", None)
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+    if (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)) and not _brings_its_loop(item):
         raise UnsupportedError(
             f"{item.name} is a coroutine, and its event loop belongs to pytest's process, where ordinals can't share"
             " it: use @pytest_tpu.isolated, or run a loop inside a plain test function"
         )
+
+
+def _brings_its_loop(item: pytest.Item) -> bool:
+    """Whether its class makes an event loop where it runs, and ends it there."""
+    cls = getattr(item, "cls", None)
+    return isinstance(cls, type) and issubclass(cls, unittest.IsolatedAsyncioTestCase)
 
 
 def _where(item: pytest.Item) -> tuple[str, int]:

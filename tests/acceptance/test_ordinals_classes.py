@@ -75,6 +75,7 @@ class TestClasses:
 
 
 CASE = """
+    import asyncio
     import os
     import unittest
 
@@ -149,6 +150,18 @@ CASE = """
             with self.assertRaisesRegex(ValueError, "in"):
                 int("x", 10)
 
+    class TestCoroutines(unittest.IsolatedAsyncioTestCase):
+        @pytest.fixture(autouse=True)
+        def use_world(self, tpu_world):
+            self.world = tpu_world
+
+        async def asyncSetUp(self):
+            self.queue = asyncio.Queue()
+
+        async def test_await(self):
+            await self.queue.put(self.world.ordinal)
+            self.assertNotEqual(1, await self.queue.get())
+
     class TestErrors(unittest.TestCase):
         @pytest.fixture(autouse=True)
         def use_world(self, tpu_world):
@@ -205,6 +218,13 @@ class TestUnittest:
                 "FAILED *::test_unexpected - AGREED: all 2 ordinals *: Unexpected success*",
             ]
         )
+
+    def test_coroutines(self, run_on_ordinals: RunOnOrdinals) -> None:
+        """Coroutines of a TestCase that makes its own event loop run on ordinals."""
+        result = run_on_ordinals(CASE, "-k", "TestCoroutines")
+
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["FAILED *::test_await - RAISED: ordinal 1: AssertionError: 1 == 1"])
 
     def test_errors(self, run_on_ordinals: RunOnOrdinals) -> None:
         """A failure of tearDown or of a clean-up on one ordinal fails the test with its name."""
