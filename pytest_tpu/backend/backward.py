@@ -7,7 +7,7 @@ from typing import Any
 
 
 def run_where_it_is_called() -> None:
-    """Run every backward pass of this process on the thread that asks for it; for ordinals, with no undo.
+    """Run every backward pass of this forked process on the thread that asks for it; there is no undo.
 
     By default autograd runs what is on a device on a thread of its own per device. Two things forbid that here:
 
@@ -21,6 +21,8 @@ def run_where_it_is_called() -> None:
     """
     from torch import autograd
 
+    if hasattr(autograd.graph._engine_run_backward, "__wrapped__"):  # noqa: SLF001 - as below
+        return  # The process that forked this one has been forked itself.
     original = autograd.graph._engine_run_backward  # noqa: SLF001 - all ways to a backward pass lead through it
 
     @functools.wraps(original)

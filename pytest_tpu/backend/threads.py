@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_tpu.backend.backward import run_where_it_is_called
+
 _SOFT: Final = 1
 """OpenMP's omp_pause_soft: give up the threads, keep the settings."""
 
@@ -49,7 +51,7 @@ def _rest() -> None:
 
 
 def _renew() -> None:
-    """Make torch's other pool anew in the forked process, while it has one thread.
+    """Make torch's other pool anew in the forked process, while it has one thread, and keep autograd to that thread.
 
     torch does that itself at the first use, unlocked: where the parent had called `torch.set_num_threads`, the threads
     of autograd (one for each device) come to it at the same time, and one of them aborts the process with "Invalid
@@ -59,6 +61,7 @@ def _renew() -> None:
     # It is absent while torch is being imported.
     if _open[0] and set_num_threads is not None:
         set_num_threads(sys.modules["torch"].get_num_threads())
+        run_where_it_is_called()
 
 
 def one_thread() -> None:

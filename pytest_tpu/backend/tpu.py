@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 from pytest_tpu.backend import launches, package
-from pytest_tpu.backend.backward import run_where_it_is_called
 from pytest_tpu.backend.threads import forkable, one_thread
 from pytest_tpu.backend.values import to_host
 from pytest_tpu.errors import BackendError
@@ -152,7 +151,6 @@ class TpuBackend:
     def enter(self, place: Place) -> None:
         """Become an ordinal."""
         one_thread()
-        run_where_it_is_called()
         from torch_xla import runtime
         from torch_xla._internal import pjrt
 

@@ -510,6 +510,20 @@ class TestThreads:
 
         assert [6.0] * 4 == run_forked(backward, backward, backward, backward)
 
+    def test_backward_after_one_in_the_parent(self, host: CpuBackend) -> None:
+        """A backward pass of the parent, made before there was any XLA device, does no harm to those of its children."""
+        import torch
+
+        torch.ones(2, requires_grad=True).sum().backward()
+
+        def backward() -> float:
+            leaf = torch.ones(2, device="xla", requires_grad=True)
+            (leaf * 3).sum().backward()
+            assert leaf.grad is not None
+            return float(leaf.grad.sum())
+
+        assert [6.0] == run_forked(backward)
+
     def test_scikit_learn_computes_on_ordinals(self, host: CpuBackend) -> None:
         """A library with an OpenMP of its own, used in parallel by the parent, computes on ordinals."""
         import numpy as np

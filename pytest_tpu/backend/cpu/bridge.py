@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch_xla
 
-from pytest_tpu.backend.backward import run_where_it_is_called
 from pytest_tpu.backend.cpu import arithmetic, dynamo
 from pytest_tpu.backend.cpu.collectives import Collectives
 from pytest_tpu.backend.cpu.groups import Channels, GlooPlan, shared_store
@@ -53,7 +52,6 @@ def install() -> None:
 def join(place: Place) -> None:
     """Meet the others from now on; once, in a process that was forked to be an ordinal."""
     _Process.place = place
-    run_where_it_is_called()
     if place.size == 1:
         return  # there is no one to meet: XLA computes the collectives of one ordinal by itself
     _Process.world = Collectives(place, Channels(place))
