@@ -511,7 +511,7 @@ class TestThreads:
         assert [6.0] * 4 == run_forked(backward, backward, backward, backward)
 
     def test_backward_after_one_in_the_parent(self, host: CpuBackend) -> None:
-        """A backward pass of the parent, made before there was any XLA device, does no harm to those of its children."""
+        """A backward pass of the parent, before there was any XLA device, does no harm to those of its children."""
         import torch
 
         torch.ones(2, requires_grad=True).sum().backward()
