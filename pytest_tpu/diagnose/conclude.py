@@ -16,6 +16,10 @@ _LEFT_WELL = {Outcome.PASSED, Outcome.SKIPPED, Outcome.GAVE_UP, Outcome.XPASSED}
 _LEAST_PATIENCE = 0.5
 """Seconds that a process may do nothing while it ends, even without any grace: less is what a machine has of itself."""
 
+_DYING = 0.1
+"""Seconds by which others may notice a death (its sockets close) before it shows as one: what they raise follows from
+it, while an exception, whose process stays until all have ended, is no cause of a death."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
@@ -101,7 +105,7 @@ def _first_event(states: Sequence[OrdinalState], noun: str) -> _Conclusion | Non
     """The first of: a body that raised, a process that died, a call that did not match."""
     events = sorted(
         [(state.phase_at, state.ordinal, _raised) for state in states if state.outcome in _RAISED]
-        + [(state.exit_at or 0.0, state.ordinal, _died) for state in states if _lost(state)],
+        + [((state.exit_at or 0.0) - _DYING, state.ordinal, _died) for state in states if _lost(state)],
         key=lambda event: event[:2],
     )
     if not events:

@@ -69,7 +69,8 @@ class OrdinalState:
         reason: that word's one line, for example ``"AssertionError: assert 3 == 2"``.
         where: the user's line that belongs to it, for example ``"test_step.py:41"``.
         exit_code: of the ended process, negative for a signal; None while it runs.
-        exit_at: when its end was seen, monotonic seconds.
+        exit_at: when it was last seen alive before its end, monotonic seconds: others that raise just after that
+            rather follow from its death than cause it.
         stopped: whether the controller had begun to end it before it ended.
     """
 

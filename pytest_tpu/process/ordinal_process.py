@@ -87,7 +87,7 @@ class OrdinalProcess:
         self._process = multiprocessing.get_context("fork").Process(target=run, name=f"ordinal {ordinal}")
         self._start(send)
         self.reader = Reader(receive)
-        self.started_at = time.monotonic()
+        self.started_at = self._alive_at = time.monotonic()
 
     def _start(self, send: int) -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -143,12 +143,16 @@ class OrdinalProcess:
 
     def poll(self) -> bool:
         """Whether it has ended; notes the exit code and ends what it left behind in its group."""
+        # Before the look: between the two it may end, and another ordinal raise because of it.
+        now = time.monotonic()
         if self.exit_code is None and _has_ended(self.pid):
             # Before it is reaped: until then its number can't be another process's.
             _signal_group(self.pid, signal.SIGKILL)
             self._process.join()
             self.exit_code = self._process.exitcode
-            self.exit_at = time.monotonic()
+            self.exit_at = self._alive_at
+        elif self.exit_code is None:
+            self._alive_at = now
         return self.exit_code is not None
 
     def signal(self, number: int, *, group: bool = False) -> None:

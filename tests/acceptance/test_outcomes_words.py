@@ -65,6 +65,18 @@ def test_skip(run_on_ordinals: RunOnOrdinals) -> None:
 
         def test_fixture_on_one(skipping_on_one):
             pass
+
+        @pytest.fixture
+        def ends_badly(tpu_world):
+            yield
+            if tpu_world.ordinal == 1:
+                pytest.fail("torn down badly")
+
+        def test_all_then_ends_badly(ends_badly):
+            pytest.skip("not today")
+
+        def test_gives_up_and_ends_badly(ends_badly):
+            pytest.xfail("known")
         """,
         *SHOW_ALL,
         cores=3,
@@ -83,6 +95,8 @@ def test_skip(run_on_ordinals: RunOnOrdinals) -> None:
         "test_one_skips_one_fails": "FAILED RAISED: ordinal 1: assert 1 != 1",
         "test_fixture": "SKIPPED Skipped: by fixture",
         "test_fixture_on_one": "FAILED DIVERGED: ordinal 0 skipped (by fixture), ordinals 1-2 passed",
+        "test_all_then_ends_badly": "FAILED RAISED: ordinal 1: teardown: Failed: torn down badly",
+        "test_gives_up_and_ends_badly": "FAILED RAISED: ordinal 1: teardown: Failed: torn down badly",
     } == summary(result)
 
 

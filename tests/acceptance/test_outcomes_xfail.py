@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 # Two ordinals: `bad` decides which of them goes wrong, `how` in what way.
 BODY = """
-    import os, signal
+    import os, signal, time
+    from pathlib import Path
     import pytest
 
     pytestmark = pytest.mark.tpu_multi_process
@@ -17,9 +18,23 @@ BODY = """
     ENDS = {"all_pass": (), "all_fail": (0, 1), "mixed": (1,), "killed": (0, 1)}
     ends = pytest.mark.parametrize("end", ENDS)
 
+    def is_alive(pid):
+        stat = Path(f"/proc/{pid}/stat")
+        try:
+            return " Z " not in stat.read_text()
+        except OSError:
+            return False
+
     def goes_wrong(end, world):
-        if end == "killed" and world.ordinal == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if end == "killed":
+            note = world.tmp_path / "pid"
+            if world.ordinal == 0:
+                note.with_name("new").write_text(str(os.getpid()))
+                note.with_name("new").rename(note)
+                os.kill(os.getpid(), signal.SIGKILL)
+            # What the other one raises comes after the death, however slow the machine is.
+            while not note.exists() or is_alive(note.read_text()):
+                time.sleep(0.001)
         return world.ordinal in ENDS[end]
 
     @ends

@@ -214,6 +214,12 @@ ENDS: dict[str, Row] = {
         0,
         None,
     ),
+    "killed, but seen a moment later than another raised because of it": (
+        (died(0, -9, at=1.05), said(1, FAILED, "Connection closed", at=1)),
+        "LOST: ordinal 0: killed by SIGKILL (9), without a report",
+        0,
+        None,
+    ),
     "raised before another was killed": (
         (died(0, -9, at=2), said(1, FAILED, "cause", at=1)),
         "RAISED: ordinal 1: cause",
