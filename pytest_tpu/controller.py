@@ -79,14 +79,16 @@ class Controller:
             return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Let the report say what the ordinals said.
 
         Registered after pytest's own plugins, this wrapper stands outside the one that judges xfail, and inside those
         (tryfirst) that keep or delete tmp_path by the outcome.
         """
         report = yield
-        substitute_report(item, report)
+        substitute_report(item, call, report)
         return report
 
 
@@ -223,14 +225,19 @@ def _recording(item: pytest.Item) -> Iterator[None]:
                 )
 
 
-def substitute_report(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Let the report of a phase say what the ordinals said."""
+def substitute_report(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+    """Let the report of a phase say what the ordinals said, unless more than that went wrong here."""
     substitutes = item.stash.get(SUBSTITUTES, None)
     if substitutes is None or hasattr(report, "context"):
         return
     substitute = substitutes.get(report.when)
-    if substitute is not None and (report.failed or report.skipped or not substitute.plain_pass):
+    if substitute is not None and (substitute.outcome == "failed" or not _failed_here(call)):
         substitute.apply(report)
+
+
+def _failed_here(call: pytest.CallInfo[None]) -> bool:
+    """Whether something other than what the ordinals said ended the phase: a plugin, a thread of the controller."""
+    return call.excinfo is not None and not isinstance(call.excinfo.value, (LaunchError, _IsolatedPhase))
 
 
 def _ready(item: pytest.Item, adopted: Adopted, when: str) -> Backend | None:

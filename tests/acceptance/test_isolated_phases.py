@@ -218,7 +218,7 @@ SHIPPED = """
 
 class TestPhases:
     def test_words(self, run_on_ordinals: RunOnOrdinals) -> None:
-        """Set-up, body and teardown each end as themselves; a process that does not say its end is lost, and no xfail."""
+        """Set-up, body and teardown each end as themselves; a process that does not say its end is lost."""
         result = run_on_ordinals(PHASES, *SHOW_ALL)
 
         lost = "LOST: isolated process: killed by SIGKILL (9), without a report"
@@ -296,6 +296,73 @@ class TestPhases:
         } == summary(result)
         result.stdout.fnmatch_lines(["SUBFAILED(number=1) test_it.py::TestOld::test_subtests - AssertionError: 1 == 1"])
         result.stdout.fnmatch_lines(["*_ TestOld.test_fail _*", "*Captured stdout*", "torn down", "cleaned up"])
+
+    def test_failure_here(self, run_on_ordinals: RunOnOrdinals) -> None:
+        """What a plugin finds wrong in pytest's own process counts, whatever the other processes said."""
+        source = """
+            import pytest
+            import pytest_tpu
+
+            @pytest_tpu.isolated
+            def test_isolated():
+                pass
+
+            @pytest_tpu.isolated
+            @pytest.mark.xfail
+            def test_xfail():
+                assert False
+
+            @pytest_tpu.multi_process
+            def test_on_ordinals():
+                pass
+
+            @pytest_tpu.multi_process
+            def test_skip():
+                pytest.skip("not today")
+        """
+        conftest = """
+            import os
+            import pytest
+
+            CONTROLLER = os.getpid()
+
+            @pytest.hookimpl(wrapper=True, tryfirst=True)
+            def pytest_runtest_call():
+                try:
+                    return (yield)
+                finally:
+                    if os.getpid() == CONTROLLER:
+                        raise RuntimeError("found wrong")
+        """
+        result = run_on_ordinals(source, *SHOW_ALL, conftest=conftest)
+
+        failed = "FAILED RuntimeError: found wrong"
+        assert {
+            "test_isolated": failed,
+            "test_xfail": "XFAIL",
+            "test_on_ordinals": failed,
+            "test_skip": failed,
+        } == summary(result)
+
+    def test_durations(self, run_on_ordinals: RunOnOrdinals) -> None:
+        """The durations are those of the phases, and not of the process as a whole."""
+        result = run_on_ordinals(
+            """
+            import threading
+            import pytest_tpu
+
+            @pytest_tpu.isolated
+            def test_slow():
+                threading.Event().wait(0.5)
+            """,
+            "--durations=0",
+            "-vv",
+        )
+
+        (call,) = [line.split()[0] for line in result.outlines if " call " in line]
+        (setup,) = [line.split()[0] for line in result.outlines if " setup " in line]
+        assert 0.5 <= float(call.removesuffix("s"))
+        assert 0.4 >= float(setup.removesuffix("s"))
 
     def test_selected(self, run_on_ordinals: RunOnOrdinals) -> None:
         """Every test of the run, or those a mark expression selects, is isolated without a change of its code."""
@@ -379,6 +446,6 @@ class TestShipped:
 
         result.assert_outcomes(passed=3, failed=2, warnings=1, deselected=1)
         result.stdout.fnmatch_lines(["test_it.py::test_warnings", "  *test_it.py:*: UserWarning: careful"])
-        result.stdout.fnmatch_lines(["SUBFAILED[[]count[]](number=1) test_it.py::test_subtests - assert 1 != 1"])
+        result.stdout.fnmatch_lines(["SUBFAILED[[]count] (number=1) test_it.py::test_subtests - assert 1 != 1"])
         junit = (pytester.path / "junit.xml").read_text()
         assert '<property name="loss" value="0.25" /><property name="where" value="True" />' in junit
