@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 from _pytest._code.code import ExceptionRepr, ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
+from _pytest.capture import CaptureIO
 from _pytest.logging import LoggingPlugin, _LiveLoggingStreamHandler
 from _pytest.mark.expression import Expression
 
@@ -108,10 +109,13 @@ def restart_capture(config: pytest.Config, take_over: Callable[[str, int], None]
         return
     capturing = manager._global_capturing
     _KEPT.append(capturing)
-    # Pytest's streams were kept by whoever made a log handler at import; in memory (sys) they can't be redirected.
+    # Pytest's streams were kept by whoever made a log handler at import.
     for name, capture in (("stdout", capturing.out), ("stderr", capturing.err)):
-        with suppress(AttributeError, OSError):
-            take_over(name, capture.tmpfile.fileno())
+        stream = getattr(capture, "tmpfile", None)
+        if isinstance(stream, CaptureIO):
+            stream.write = getattr(sys, name).write  # type: ignore[method-assign]
+        elif stream is not None:
+            take_over(name, stream.fileno())
     manager._global_capturing = None
     manager._method = "no"
     manager.start_global_capturing()

@@ -163,7 +163,7 @@ KEPT = """
 
     stdout = sys.stdout
     logger = logging.getLogger("kept")
-    logger.addHandler(logging.StreamHandler())
+    logger.handlers = [logging.StreamHandler()]
     logger.propagate = False
 
     def test_kept(tpu_world):
@@ -197,9 +197,10 @@ class TestSections:
 
         assert {k: [f"printed by C {k}", f"printed by a child {k}"] for k in (0, 1)} == lines
 
-    def test_kept_streams(self, run_on_ordinals: RunOnOrdinals) -> None:
+    @pytest.mark.parametrize("method", ["fd", "sys", "tee-sys"])
+    def test_kept_streams(self, run_on_ordinals: RunOnOrdinals, method: str) -> None:
         """Streams that were kept at import lead to the ordinal's section too."""
-        result = run_on_ordinals(KEPT)
+        result = run_on_ordinals(KEPT, f"--capture={method}")
 
         assert {k: [f"by a stream that was kept {k}"] for k in (0, 1)} == sections(result)
         assert {k: [f"by a handler that was kept {k}"] for k in (0, 1)} == sections(result, "stderr")
