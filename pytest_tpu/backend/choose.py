@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from pytest_tpu.backend import Backend, package
-from pytest_tpu.backend.cpu import CpuBackend
-from pytest_tpu.backend.tpu import Chips, TpuBackend, check, find_chips
+from pytest_tpu.backend.chips import Chips, check, find_chips
 from pytest_tpu.errors import BackendError
 
 Name = Literal["auto", "tpu", "cpu"]
@@ -40,6 +39,9 @@ def choose(
         if chips.count:
             cores = check(chips, cores)
             package.require(platform)
+            # Either backend is imported where it is chosen: every run of pytest comes here, most of them for neither.
+            from pytest_tpu.backend.tpu import TpuBackend
+
             return TpuBackend(chips, cores)
         if name == "tpu":
             raise BackendError("no TPU was found on this machine; --tpu-backend=cpu emulates a host")
@@ -49,6 +51,8 @@ def choose(
     allowed = cores_allowed(_available_memory() if memory is None else memory)
     if cores > allowed:
         raise BackendError(f"{cores} cores asked for, the memory of this machine allows {allowed} emulated ones")
+    from pytest_tpu.backend.cpu import CpuBackend
+
     return CpuBackend(cores)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_tpu.backend.tpu import find_chips
+from pytest_tpu.backend.chips import find_chips
 from pytest_tpu.options import OPTIONS
 
 # Asks in the process that runs the test: the xdist worker, if there is one.

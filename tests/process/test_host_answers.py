@@ -593,7 +593,7 @@ class TestFreshInterpreter:
         program = """
 import sys
 from pytest_tpu.backend.choose import choose
-from pytest_tpu.backend.tpu import Chips
+from pytest_tpu.backend.chips import Chips
 
 assert choose("auto", None, chips=Chips(count=0, version="")) is None
 print(sorted({"torch", "torch_xla", "wrapt", "psutil"} & set(sys.modules)))

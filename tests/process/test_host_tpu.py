@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_tpu.backend import package
+from pytest_tpu.backend.chips import Chips
 from pytest_tpu.backend.cpu import CpuBackend
-from pytest_tpu.backend.tpu import Chips, TpuBackend
+from pytest_tpu.backend.tpu import TpuBackend
 from pytest_tpu.errors import BackendError, UnsupportedError
 from pytest_tpu.model.host import Host
 from tests.process.host_forks import run_forked, run_world

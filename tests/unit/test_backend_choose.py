@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_tpu.backend import package
+from pytest_tpu.backend.chips import Chips, find_chips
 from pytest_tpu.backend.choose import Name, choose, cores_allowed
-from pytest_tpu.backend.tpu import Chips, find_chips
 from pytest_tpu.errors import BackendError, MissingPackageError
 
 GB = 10**9
