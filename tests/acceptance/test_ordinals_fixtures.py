@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -393,4 +394,5 @@ class TestBuiltIn:
         (root,) = pytester.path.glob("pytest-of-*")
 
         assert ["pytest-0", "pytest-current"] == sorted(path.name for path in root.iterdir())
-        assert [] == list(root.glob("pytest-0/.lock"))
+        # Where there is a lock at all, it goes with the process that made it; an ordinal's would stay.
+        assert {lock.read_text() for lock in root.glob("pytest-0/.lock")} <= {str(os.getpid())}
