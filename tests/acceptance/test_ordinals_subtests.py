@@ -8,8 +8,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.acceptance.conftest import RunOnOrdinals
 
-pytestmark = pytest.mark.skipif(pytest.version_tuple < (9,), reason="subtests came with pytest 9")
-
 FIXTURE = """
     import os
     import signal
