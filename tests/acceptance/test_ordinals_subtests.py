@@ -74,7 +74,7 @@ FIXTURE = """
 FAILURES = [
     "SUBFAILED[[]adds[]] (number=QUOTED2QUOTED) test_it.py::test_one_fails - ordinal 1: assert (2, 1) != (2, 1)*",
     "FAILED test_it.py::test_one_fails - RAISED: ordinal 1: contains 1 failed subtest",
-    "SUBFAILED[[]both[]] test_it.py::test_two_fail - ordinals 1-2: assert 1 == 0*",
+    "SUBFAILED[[]both[]] test_it.py::test_two_fail - ordinals 1-2: assert [12] == 0*",
     "FAILED test_it.py::test_two_fail - RAISED: ordinal [12]: contains 1 failed subtest",
     "SUBFAILED[[]inner[]] test_it.py::test_nested - ordinal 2: assert 2 != 2*",
     "FAILED test_it.py::test_nested - RAISED: ordinal 2: contains 1 failed subtest",
