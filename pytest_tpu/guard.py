@@ -65,8 +65,8 @@ class Guard:
             raise LaunchError.refused(f"no ordinal can be forked, since {why}")
 
     def stand_down(self) -> None:
-        """Allow the runtime, in the process of an isolated test."""
-        self._initialized = lambda: False
+        """Let the test use the runtime, in the process of an isolated test; a launch after that is refused there too."""
+        self._why = "the test has used the XLA device in its own process: launch before that"
 
 
 ISOLATE_ALL = "run pytest --tpu-isolate"

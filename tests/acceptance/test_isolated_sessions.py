@@ -37,8 +37,11 @@ SHARED = """
             note(f"{name} torn down")
 
     @pytest.fixture(scope="session")
-    def folder(tmp_path_factory):
+    def folder(request, tmp_path_factory):
         path = tmp_path_factory.mktemp("shared")
+        if os.getpid() == CONTROLLER:
+            request.node.addfinalizer(lambda: note("session torn down"))
+            note("session set up")
         with noted("folder"):
             yield path
             shutil.rmtree(path)
@@ -177,6 +180,7 @@ class TestSharedFixtures:
             "module torn down in the process",
         ]
         assert [
+            "session set up in the controller",
             "folder set up in the controller",
             *own,
             *own * (2 if reruns else 1),
@@ -184,6 +188,7 @@ class TestSharedFixtures:
             *ONCE,
             "class torn down in the controller",
             "folder torn down in the controller",
+            "session torn down in the controller",
         ] == log(pytester)
 
     def test_xdist(self, run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytester) -> None:

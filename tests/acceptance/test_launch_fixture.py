@@ -81,6 +81,7 @@ RESULTS = """
 FIXTURES = """
     import pytest
     import pytest_tpu
+    import torch
     import torch_xla.runtime as xr
 
     @pytest.fixture
@@ -104,6 +105,11 @@ FIXTURES = """
     @pytest_tpu.isolated(1)
     def test_isolated(tpu_launch):
         assert [1] == tpu_launch(xr.world_size)
+
+    @pytest_tpu.isolated
+    def test_device_first(tpu_launch):
+        torch.ones(1, device="xla").cpu()
+        tpu_launch(xr.world_size)
 
     def test_late(request):
         assert [2, 2] == request.getfixturevalue("tpu_launch")(xr.world_size)
@@ -246,10 +252,13 @@ class TestResults:
         run_on_ordinals(RESULTS, cores=3).assert_outcomes(passed=9)
 
     def test_fixtures(self, run_on_ordinals: RunOnOrdinals) -> None:
-        """It serves fixtures and tests, twice in one test, on the cores of the test; on an ordinal it is refused."""
+        """It serves fixtures and tests, twice in one test, on the test's cores; where it can't launch it says so."""
         result = run_on_ordinals(FIXTURES, *SHOW_ALL)
 
-        result.assert_outcomes(passed=5, skipped=1, failed=1)
+        result.assert_outcomes(passed=5, skipped=1, failed=2)
+        assert summary(result)["test_device_first"].startswith(
+            "FAILED pytest_tpu.LaunchError: REFUSED: no ordinal can be forked, since the test has used the XLA device"
+        )
         assert summary(result)["test_on_an_ordinal"].startswith(
             "FAILED AGREED: all 2 ordinals failed: pytest_tpu.LaunchError: REFUSED: tpu_launch was called on an ordinal"
         )
