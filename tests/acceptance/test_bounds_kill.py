@@ -84,7 +84,12 @@ class Killable:
 
     def noted(self, *names: str) -> list[psutil.Process]:
         """Wait for processes to note their numbers."""
-        wait_until(lambda: all((self._pids / name).exists() for name in names), 60)
+
+        def have_come() -> bool:
+            assert self._process.poll() is None, self.output.read_text()
+            return all((self._pids / name).exists() for name in names)
+
+        wait_until(have_come, 60)
         return [psutil.Process(int((self._pids / name).read_text())) for name in names]
 
     def wait(self, seconds: float) -> int:
