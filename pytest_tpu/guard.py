@@ -65,7 +65,7 @@ class Guard:
             raise LaunchError.refused(f"no ordinal can be forked, since {why}")
 
     def stand_down(self) -> None:
-        """Let the test use the runtime, in the process of an isolated test; a launch after that is refused there too."""
+        """Let an isolated test use the runtime, in its own process; a launch after that is refused there too."""
         self._why = "the test has used the XLA device in its own process: launch before that"
 
 

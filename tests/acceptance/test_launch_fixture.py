@@ -383,6 +383,8 @@ class TestErrors:
             "test_caught": "PASSED",
             "test_expected": "XFAIL known",
         } == summary(result)
+        # `pytrace=False` asks for the text alone.
+        result.stdout.fnmatch_lines(["*_ test_fail _*", "failed by hand"], consecutive=True)
 
     def test_exit(self, run_on_ordinals: RunOnOrdinals) -> None:
         """pytest.exit on an ordinal ends the session with its return code."""
