@@ -60,7 +60,7 @@ def _wanted(item: pytest.Item, run: Run) -> Wanted | None:
     return Wanted(
         kind=kind,
         cores=cores or run.cores or 1,
-        limits=Limits(timeout=settings.timeout, grace=settings.grace),
+        limits=settings.limits,
         refusal=availability(cores, run.host, run.settings, run.reason) if needs_host else None,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +14,6 @@ import pytest
 from pytest_tpu.errors import BackendError
 from pytest_tpu.markers import apply, availability, launch_of
 from pytest_tpu.model.host import Host
-from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.settings import is_count
 from pytest_tpu.model.verdict import LaunchError
 from pytest_tpu.model.world import World
@@ -91,7 +91,7 @@ def tpu_launch(request: pytest.FixtureRequest) -> LaunchFunction:
             raise BackendError(
                 f"tpu_launch(cores={cores!r}) in {request.node.nodeid} is not allowed: give 1 to {run.cores}"
             )
-        limits = Limits(timeout=settings.timeout if timeout is None else timeout, grace=settings.grace)
+        limits = settings.limits if timeout is None else replace(settings.limits, timeout=timeout)
         return callables.run(functools.partial(fn, *args), cores=size, backend=run.backend, limits=limits)
 
     return launch

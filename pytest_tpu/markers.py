@@ -47,7 +47,7 @@ def multi_process(cores: Any = None, *, timeout: float | None = None, stall_time
     Args:
         cores: the world size; None takes all cores of the run, several as in ``(1, 8)`` run the test with each.
         timeout: seconds that one launch may take; 0 means no limit, None what the run's settings say.
-        stall_timeout: seconds without progress; 0 means no limit, None what the run's settings say.
+        stall_timeout: seconds to wait in a collective for an ordinal that is idle; 0 and None as for `timeout`.
     """
     return _decorate(LaunchKind.MULTI_PROCESS, cores, timeout=timeout, stall_timeout=stall_timeout)
 
@@ -64,7 +64,7 @@ def isolated(cores: Any = None, *, timeout: float | None = None, stall_timeout: 
     Args:
         cores: how many cores the host has; None takes all cores of the run, ``(1, 8)`` runs the test on each host.
         timeout: seconds that the test may take; 0 means no limit, None what the run's settings say.
-        stall_timeout: seconds without progress; 0 means no limit, None what the run's settings say.
+        stall_timeout: seconds to wait in a collective for an ordinal that is idle; 0 and None as for `timeout`.
     """
     return _decorate(LaunchKind.ISOLATED, cores, timeout=timeout, stall_timeout=stall_timeout)
 
@@ -173,9 +173,13 @@ def _obstacle(item: pytest.Item) -> str | None:
 
 def apply(launch: MarkedLaunch | None, settings: Settings) -> Settings:
     """Put the marker's word over the run's settings: the last step of the precedence that `options.resolve` states."""
-    if launch is None or launch.timeout is None:
+    if launch is None:
         return settings
-    return replace(settings, timeout=launch.timeout)
+    return replace(
+        settings,
+        timeout=settings.timeout if launch.timeout is None else launch.timeout,
+        stall_timeout=settings.stall_timeout if launch.stall_timeout is None else launch.stall_timeout,
+    )
 
 
 def world_sizes(wanted: Iterable[int | None], available: int | None) -> tuple[int, ...]:

@@ -112,6 +112,7 @@ OPTIONS: Final = (
     Option("cores", CORES, "N", "How many TPU cores the run has; emulated without a TPU. Default: all of a TPU host."),
     Option("backend", BACKEND, "auto|tpu|cpu", "What the cores are: tpu never falls back, cpu always emulates."),
     Option("timeout", TIME, "S", "Seconds that one launch of a world may take; 0 means no limit."),
+    Option("stall_timeout", TIME, "S", "Seconds to wait in a collective for an idle ordinal; 0 means no limit."),
     Option("grace", TIME, "S", "Seconds between interrupt, terminate and kill when a world is stopped."),
     Option("isolate", FLAG, "", "Run every test in a process of its own."),
     Option("isolate_marked", MARKEXPR, "MARKEXPR", "Like --tpu-isolate, for the tests that -m MARKEXPR would select."),
@@ -247,7 +248,8 @@ def header(settings: Settings, host: Host | None, reason: str) -> str:
         return f"tpu: no host, {reason}"
     cores = settings.cores or host.cores
     share = "" if cores == host.cores else f", {cores} of them in this run"
-    return f"tpu: {host}{share}; timeout {_seconds(settings.timeout)}, grace {_seconds(settings.grace)}"
+    times = (("timeout", settings.timeout), ("stall timeout", settings.stall_timeout), ("grace", settings.grace))
+    return f"tpu: {host}{share}; {', '.join(f'{name} {_seconds(seconds)}' for name, seconds in times)}"
 
 
 def _seconds(seconds: float) -> str:

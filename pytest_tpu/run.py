@@ -12,7 +12,6 @@ from pytest_tpu.backend import Backend, package
 from pytest_tpu.errors import BackendError, MissingPackageError, SettingError
 from pytest_tpu.guard import Guard
 from pytest_tpu.model.host import Host
-from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.settings import Settings
 from pytest_tpu.model.world import World
 from pytest_tpu.options import resolve
@@ -80,7 +79,7 @@ def open_run(config: pytest.Config, environ: Mapping[str, str]) -> None:
             Launcher(
                 backend=backend,
                 cores=run.cores or 1,
-                limits=Limits(timeout=settings.timeout, grace=settings.grace),
+                limits=settings.limits,
                 refuse=run.guard.refuse,
             )
         )

@@ -15,11 +15,13 @@ from typing import Any
 
 from pytest_tpu.backend import Backend
 from pytest_tpu.diagnose.conclude import Watched, conclude, must_stop, waiting_for_ended
+from pytest_tpu.diagnose.stall import Stall, find_stall
 from pytest_tpu.errors import TpuError
 from pytest_tpu.ledger import Ledger
 from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.messages import Exited, Finished, Ready
 from pytest_tpu.model.place import Place
+from pytest_tpu.model.position import Position
 from pytest_tpu.model.verdict import OrdinalState, Outcome, Phase, Verdict
 from pytest_tpu.process.held import HeldSignals
 from pytest_tpu.process.ordinal_process import Gate, OrdinalProcess
@@ -112,6 +114,9 @@ class _World:
         self._stopped_at: float | None = None
         self._survivors: tuple[int, ...] = ()
         self._idle_since: float | None = None
+        self._stall: Stall | None = None
+        self._active_at: dict[int, float] = {}
+        self._positions: tuple[Position, ...] = ()
 
     def start(self, backend: Backend | None, plan: Any) -> None:
         """Fork all processes."""
@@ -137,6 +142,7 @@ class _World:
             if all(state.outcome is not None or state.exit_code is not None for state in self._states):
                 self._gate.open()
                 self._note_idleness()
+            self._look_for_stall()
             if self._exited is not None or must_stop(self._watched(), self._launch.limits):
                 self._stop()
                 return
@@ -172,11 +178,25 @@ class _World:
         states = tuple(self._states)
         return Watched(
             states=states,
-            waiting=waiting_for_ended(self._ledger.snapshot(), states),
+            waiting=waiting_for_ended(self._positions, states),
             idle_since=self._idle_since,
             started_at=self._started_at,
             now=time.monotonic(),
+            stall=self._stall,
         )
+
+    def _look_for_stall(self) -> None:
+        limits, now = self._launch.limits, time.monotonic()
+        # States first: what is missing after an ordinal has said that it returned will never come.
+        states, positions = tuple(self._states), self._ledger.snapshot()
+        self._positions = positions
+        for ordinal in {member for position in positions for member in position.missing}:
+            if states[ordinal].outcome is None and self._processes[ordinal].is_busy():
+                self._active_at[ordinal] = now
+        overdue = bool(limits.timeout) and now - self._started_at >= limits.timeout
+        patience = 0.0 if overdue else limits.stall_timeout or None
+        active_at = {} if overdue else self._active_at
+        self._stall = find_stall(positions, states, now=now, patience=patience, active_at=active_at)
 
     def _note_idleness(self) -> None:
         """Tell slow from stuck: a process that uses the processor is still ending."""
@@ -192,8 +212,12 @@ class _World:
         self._overdue = bool(limits.timeout) and time.monotonic() - self._started_at >= limits.timeout
         self._states = [replace(state, stopped=state.exit_code is None) for state in self._states]
         self._gate.open()
-        self._ledger.stop()
-        left = stop(self._processes, grace=limits.grace, pump=lambda seconds: self._pump(min(seconds, _TICK)))
+        left = stop(
+            self._processes,
+            grace=limits.grace,
+            pump=lambda seconds: self._pump(min(seconds, _TICK)),
+            after_interrupt=self._ledger.stop,
+        )
         self._pump(0)
         self._survivors = tuple(process.pid for process in left)
 
@@ -225,6 +249,7 @@ class _World:
                     outcome=self._own(message),
                     reason=message.reason,
                     where=message.where,
+                    threads=message.threads,
                 )
             case Exited():
                 self._exited = self._exited or message
@@ -268,4 +293,10 @@ def _live(launch: Launch, place: Place, backend: Backend | None, output: OutputF
     except TpuError as error:
         return Finished(at=time.monotonic(), outcome=Outcome.REFUSED, reason=str(error))
     send(Ready(at=time.monotonic()))
-    return launch.work(place, output, send)
+    word = launch.work(place, output, send)
+    return replace(word, threads=_other_threads()) if isinstance(word, Finished) else word
+
+
+def _other_threads() -> tuple[str, ...]:
+    """What may still act in this process while its main thread waits for the other ordinals."""
+    return tuple(thread.name for thread in threading.enumerate() if thread is not threading.current_thread())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_tpu.diagnose.stall import Stall
 from pytest_tpu.diagnose.words import join_ordinals, process_end, seconds
 from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.position import Position
@@ -31,6 +32,7 @@ class Watched:
         idle_since: since when the processes that have yet to end use no processor; None while one does.
         started_at: when the launch began, monotonic seconds.
         now: monotonic seconds.
+        stall: a collective that can't be completed, if there is one.
     """
 
     states: tuple[OrdinalState, ...]
@@ -38,6 +40,7 @@ class Watched:
     idle_since: float | None = None
     started_at: float
     now: float
+    stall: Stall | None = None
 
 
 def waiting_for_ended(positions: Sequence[Position], states: Sequence[OrdinalState]) -> frozenset[int]:
@@ -53,7 +56,7 @@ def must_stop(watched: Watched, limits: Limits) -> bool:
     """Whether the world has to be stopped now, since it can't end well, or not in time."""
     if limits.timeout and watched.now - watched.started_at >= limits.timeout:
         return True
-    if any(state.phase is Phase.ENDED and _lost(state) for state in watched.states):
+    if watched.stall is not None or any(state.phase is Phase.ENDED and _lost(state) for state in watched.states):
         return True
     living = [state for state in watched.states if state.outcome is None]
     if not living:
@@ -80,9 +83,7 @@ def conclude(watched: Watched, limits: Limits, *, overdue: bool, noun: str = "or
         noun: what one process is called in the text.
     """
     states = watched.states
-    kind, first, headline = _first_event(states, noun) or (
-        _at_the_limit(states, limits, noun) if overdue else _after_the_end(states, noun)
-    )
+    kind, first, headline = _first_event(states, noun) or _without_event(watched, limits, overdue, noun)
     outcome = states[0].outcome if kind is VerdictKind.AGREED else None
     if kind is VerdictKind.RAISED and first is not None and _is_excused(states):
         outcome = Outcome.XFAILED
@@ -116,6 +117,14 @@ def _first_event(states: Sequence[OrdinalState], noun: str) -> _Conclusion | Non
     ] or events
     _, ordinal, conclusion = events[0]
     return conclusion(states, states[ordinal], noun)
+
+
+def _without_event(watched: Watched, limits: Limits, overdue: bool, noun: str) -> _Conclusion:
+    if watched.stall is not None:
+        return VerdictKind.STALLED, watched.stall.absent[0], watched.stall.headline
+    if overdue:
+        return _at_the_limit(watched.states, limits, noun)
+    return _after_the_end(watched.states, noun)
 
 
 _LEFT_OTHERWISE = {Outcome.PASSED, Outcome.SKIPPED, Outcome.GAVE_UP}
@@ -178,7 +187,9 @@ def _after_the_end(states: Sequence[OrdinalState], noun: str) -> _Conclusion:
 def _lingered(states: Sequence[OrdinalState], noun: str) -> _Conclusion:
     late = [state for state in states if state.stopped]
     names = _name(late[0], states, noun) if len(late) == 1 else f"{noun}s {join_ordinals([s.ordinal for s in late])}"
-    return VerdictKind.LINGERED, late[0].ordinal, f"{names} did not end after the body (live threads or processes)"
+    threads = list(dict.fromkeys(name for state in late for name in state.threads))
+    why = f"live threads: {', '.join(map(repr, threads))}" if threads else "live processes, or a queue nobody reads"
+    return VerdictKind.LINGERED, late[0].ordinal, f"{names} did not end after the body ({why})"
 
 
 def _division(states: Sequence[OrdinalState], noun: str) -> str:

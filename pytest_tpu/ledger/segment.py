@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from pytest_tpu.ledger import encoding
 from pytest_tpu.ledger.meeting import OrdinalMeetings
 from pytest_tpu.ledger.record import Record, layout
 from pytest_tpu.model.position import Position
@@ -46,7 +48,11 @@ class Ledger:
 
     def snapshot(self) -> tuple[Position, ...]:
         """Read every ordinal's position; never waits, whatever the ordinals do."""
-        return tuple(self._position(ordinal) for ordinal in range(self.size))
+        points = [record.point() for record in self._records]
+        # Looked up once for each call, not once for each of those who wait in it.
+        calls = {(point.group, point.sequence) for point in points if point is not None and point.inside}
+        missing = {(group, number): self._missing(group, number) for group, number in calls}
+        return tuple(_position(ordinal, point, missing) for ordinal, point in enumerate(points))
 
     def stop(self) -> None:
         """End every wait, now and from now on, by `WorldStopped`.
@@ -74,18 +80,29 @@ class Ledger:
         self._view.release()
         self._memory.close()
 
-    def _position(self, ordinal: int) -> Position:
-        record = self._records[ordinal]
-        point = record.point()
-        if point is None:
-            return Position(ordinal=ordinal)
-        return Position(
-            ordinal=ordinal,
-            kind=point.kind,
-            tag=point.tag,
-            sequence=point.sequence,
-            group=point.group,
-            inside=point.inside,
-            since=point.since,
-            call=point.call,
-        )
+    def _missing(self, group: tuple[int, ...], number: int) -> tuple[int, ...]:
+        """Who has not entered a call; to have entered a later one of the group is to have entered this one."""
+        key = encoding.group_key(group)
+        return tuple(member for member in group if not self._has_entered(member, key, number))
+
+    def _has_entered(self, ordinal: int, key: int, number: int) -> bool:
+        slot = self._records[ordinal].slot(key)
+        return slot is not None and self._records[ordinal].read(slot, number) is not None
+
+
+def _position(
+    ordinal: int, point: encoding.Point | None, missing: Mapping[tuple[tuple[int, ...], int], tuple[int, ...]]
+) -> Position:
+    if point is None:
+        return Position(ordinal=ordinal)
+    return Position(
+        ordinal=ordinal,
+        kind=point.kind,
+        tag=point.tag,
+        sequence=point.sequence,
+        group=point.group,
+        inside=point.inside,
+        since=point.since,
+        call=point.call,
+        missing=missing[point.group, point.sequence] if point.inside else (),
+    )

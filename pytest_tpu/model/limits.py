@@ -11,9 +11,11 @@ class Limits:
 
     Args:
         timeout: from the start of the launch to the last word of its ordinals; 0 means no limit.
+        stall_timeout: how long ordinals may wait in a collective for one that does nothing; 0 means no limit.
         grace: between one signal and the next harsher one; how long a process may linger idle after its body, and
             how long the others may go on when one has failed.
     """
 
     timeout: float = 300.0
+    stall_timeout: float = 60.0
     grace: float = 2.0

@@ -29,6 +29,7 @@ class Finished:
         reason: one line about it, ``""`` if passed.
         where: the user's line, ``""`` if unknown.
         data: what the kind of launch needs (reports, a pickled result): plain values only.
+        threads: the names of the other Python threads that still live: they may call collectives, and keep the process.
     """
 
     at: float
@@ -36,6 +37,7 @@ class Finished:
     reason: str = ""
     where: str = ""
     data: Any = None
+    threads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

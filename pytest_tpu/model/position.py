@@ -18,6 +18,7 @@ class Position:
         inside: whether it has entered and not left. With several threads inside: the one that waits longest.
         since: when it entered, or left; as `time.monotonic` says it.
         call: the whole call as a person would write it; a very long one is cut.
+        missing: of the group, those that had not entered the call yet; read after all the rest, and only if inside.
     """
 
     ordinal: int
@@ -28,3 +29,4 @@ class Position:
     inside: bool = False
     since: float = 0.0
     call: str = ""
+    missing: tuple[int, ...] = ()

@@ -25,6 +25,7 @@ class Settings:
         cores: how many cores the run has; None takes all of a TPU host and emulates nothing.
         backend: ``"auto"``, ``"tpu"`` or ``"cpu"``.
         timeout: seconds that one launch may take; 0 means no limit.
+        stall_timeout: seconds that ordinals may wait in a collective for one that does nothing; 0 means no limit.
         grace: seconds between one signal and the next harsher one, when a world is stopped.
         isolate: whether every test of the run has a process of its own.
         isolate_marked: a mark expression: the tests it selects have a process of their own; empty selects none.
@@ -34,6 +35,7 @@ class Settings:
     cores: int | None = None
     backend: BackendName = "auto"
     timeout: float = _LIMITS.timeout
+    stall_timeout: float = _LIMITS.stall_timeout
     grace: float = _LIMITS.grace
     isolate: bool = False
     isolate_marked: str = ""
@@ -42,7 +44,7 @@ class Settings:
     @property
     def limits(self) -> Limits:
         """The times that bound a launch with these settings."""
-        return Limits(timeout=self.timeout, grace=self.grace)
+        return Limits(timeout=self.timeout, stall_timeout=self.stall_timeout, grace=self.grace)
 
 
 class LaunchKind(Enum):
@@ -65,7 +67,7 @@ class MarkedLaunch:
         kind: whether the body runs on every ordinal, or the test once in a process of its own.
         cores: the world sizes to run with, one after the other.
         timeout: seconds that one launch may take; 0 means no limit.
-        stall_timeout: seconds without progress; 0 means no limit.
+        stall_timeout: seconds that ordinals may wait in a collective for one that does nothing; 0 means no limit.
     """
 
     kind: LaunchKind

@@ -17,6 +17,8 @@ class VerdictKind(Enum):
     """The body of one or more ordinals raised; the first in time is the headline. An xfail mark may excuse it."""
     DIVERGED = "DIVERGED"
     """All reported, and the outcomes differ otherwise: some skipped, some passed."""
+    STALLED = "STALLED"
+    """Some wait in a collective that can't be completed: others returned, were skipped, or never came."""
     MISMATCHED = "MISMATCHED"
     """The ordinals called different collectives under the same number."""
     LOST = "LOST"
@@ -72,6 +74,7 @@ class OrdinalState:
         exit_at: when it was last seen alive before its end, monotonic seconds: others that raise just after that
             rather follow from its death than cause it.
         stopped: whether the controller had begun to end it before it ended.
+        threads: the other Python threads that lived when it gave its word.
     """
 
     ordinal: int
@@ -84,6 +87,7 @@ class OrdinalState:
     exit_code: int | None = None
     exit_at: float | None = None
     stopped: bool = False
+    threads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ def stop(
     *,
     grace: float,
     pump: Callable[[float], None],
+    after_interrupt: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[OrdinalProcess]:
     """End all that live, and what they started.
@@ -22,6 +23,8 @@ def stop(
         processes: of one world.
         grace: seconds between one signal and the next harsher one.
         pump: waits up to the seconds given for news, and takes them in; polls the processes.
+        after_interrupt: ends the waits that signals don't reach; later than the signal, which a main thread shall get
+            once and in its body, not while it reports that its wait was ended.
         clock: for tests.
 
     Returns:
@@ -31,6 +34,8 @@ def stop(
         deadline = clock() + seconds
         for process in processes:
             process.signal(number, group=number != INTERRUPT)
+        if number == INTERRUPT:
+            after_interrupt()
         while (now := clock()) < deadline and _living(processes):
             pump(deadline - now)
         if not _living(processes):

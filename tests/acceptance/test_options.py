@@ -56,7 +56,7 @@ class TestPlaces:
         )
 
         assert (
-            "Settings(cores=3, backend='cpu', timeout=20.0, grace=0.0, isolate=False,"
+            "Settings(cores=3, backend='cpu', timeout=20.0, stall_timeout=60.0, grace=0.0, isolate=False,"
             " isolate_marked='slow or (tpu and not fast)', require=True)"
         ) == text
 
@@ -100,7 +100,7 @@ class TestPlaces:
         monkeypatch.setenv("PYTEST_TPU_CORES", "4")
         monkeypatch.setenv("PYTEST_TPU_TIMEOUT", "4")
 
-        assert "cores=6, backend='auto', timeout=4.0, grace=3.0," in project.settings("--tpu-cores=6")
+        assert "cores=6, backend='auto', timeout=4.0, stall_timeout=60.0, grace=3.0," in project.settings("--tpu-cores=6")
 
     @pytest.mark.parametrize("place", ["ini", "environment", "command line"])
     def test_xdist(self, project: Project, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
@@ -363,7 +363,7 @@ class TestHost:
         result = project.run("--tpu-require", "test_needs.py", "-Wignore::pytest.PytestUnknownMarkWarning")
 
         result.assert_outcomes(passed=1, failed=1)
-        result.stdout.fnmatch_lines(["needs a TPU host: *--tpu-cores=8 *"])
+        result.stdout.fnmatch_lines(["REFUSED: needs a TPU host: *--tpu-cores=8 *"])
 
     def test_emulated(self, project: Project, torch_loaded: bool) -> None:
         """The header says in plain words that the host is emulated, and a test that needs more cores is skipped."""
@@ -378,7 +378,7 @@ class TestHost:
         result.assert_outcomes(passed=1, skipped=1)
         result.stdout.fnmatch_lines(
             [
-                "tpu: emulated TPU host (v5e) with 1 core on the CPU, no TPU is used; timeout none, grace 2 s",
+                "tpu: emulated TPU host * with 1 core *; timeout none, stall timeout 60 s, grace 2 s",
                 "SKIPPED * needs 2 cores and this run has 1; --tpu-cores=2 emulates them",
             ]
         )

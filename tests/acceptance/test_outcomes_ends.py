@@ -116,7 +116,7 @@ def test_lingering(run_on_ordinals: RunOnOrdinals) -> None:
 
         def test_thread(tpu_world):
             if tpu_world.ordinal == 1:
-                threading.Thread(target=threading.Event().wait).start()
+                threading.Thread(target=threading.Event().wait, name="loader").start()
 
         def test_feeder(tpu_world):
             # Nobody reads, and a pipe holds less than that: the feeder thread never finishes.
@@ -138,11 +138,11 @@ def test_lingering(run_on_ordinals: RunOnOrdinals) -> None:
         "--tpu-grace=0.3",
         *SHOW_ALL,
     )
-    rest = "did not end after the body (live threads or processes)"
+    rest = "did not end after the body (live threads:"
 
     assert {
-        "test_thread": f"FAILED LINGERED: ordinal 1 {rest}",
-        "test_feeder": f"FAILED LINGERED: ordinals 0-1 {rest}",
+        "test_thread": f"FAILED LINGERED: ordinal 1 {rest} 'loader')",
+        "test_feeder": f"FAILED LINGERED: ordinals 0-1 {rest} 'QueueFeederThread')",
         "test_slow_end": "PASSED",
         "test_daemon_thread": "PASSED",
     } == summary(result)

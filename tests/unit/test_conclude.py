@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_tpu.diagnose.conclude import Watched, conclude, must_stop, waiting_for_ended
@@ -235,13 +237,19 @@ ENDS: dict[str, Row] = {
     "refused": ((said(0, REFUSED, "no device"), said(1, PASSED)), "REFUSED: no device", 0, None),
     "lingers": (
         (said(0, PASSED), said(1, PASSED, exit_code=-15, stopped=True)),
-        "LINGERED: ordinal 1 did not end after the body (live threads or processes)",
+        "LINGERED: ordinal 1 did not end after the body (live processes, or a queue nobody reads)",
         1,
+        None,
+    ),
+    "a thread lingers": (
+        (replace(said(0, PASSED, exit_code=-15, stopped=True), threads=("loader",)), said(1, PASSED)),
+        "LINGERED: ordinal 0 did not end after the body (live threads: 'loader')",
+        0,
         None,
     ),
     "all linger": (
         (said(0, PASSED, exit_code=-15, stopped=True), said(1, SKIPPED, exit_code=-9, stopped=True)),
-        "LINGERED: ordinals 0-1 did not end after the body (live threads or processes)",
+        "LINGERED: ordinals 0-1 did not end after the body (live processes, or a queue nobody reads)",
         0,
         None,
     ),
@@ -278,7 +286,7 @@ LATE: dict[str, Row] = {
     ),
     "all have finished": (
         (said(0, PASSED, exit_code=-9, stopped=True),),
-        "LINGERED: ordinal 0 did not end after the body (live threads or processes)",
+        "LINGERED: ordinal 0 did not end after the body (live processes, or a queue nobody reads)",
         0,
         None,
     ),

@@ -50,6 +50,7 @@ class TestDefaults:
             "cores": None,
             "backend": "auto",
             "timeout": 300.0,
+            "stall_timeout": 60.0,
             "grace": 2.0,
             "isolate": False,
             "isolate_marked": "",
@@ -251,10 +252,14 @@ class TestHeader:
     @pytest.mark.parametrize(
         ("settings", "host", "expected"),
         [
-            (Settings(cores=8), EMULATED, f"tpu: {EMULATED}; timeout 300 s, grace 2 s"),
-            (Settings(), REAL, f"tpu: {REAL}; timeout 300 s, grace 2 s"),
-            (Settings(cores=2), REAL, f"tpu: {REAL}, 2 of them in this run; timeout 300 s, grace 2 s"),
-            (Settings(timeout=0, grace=0.5), REAL, f"tpu: {REAL}; timeout none, grace 0.5 s"),
+            (Settings(cores=8), EMULATED, f"tpu: {EMULATED}; timeout 300 s, stall timeout 60 s, grace 2 s"),
+            (Settings(), REAL, f"tpu: {REAL}; timeout 300 s, stall timeout 60 s, grace 2 s"),
+            (
+                Settings(cores=2),
+                REAL,
+                f"tpu: {REAL}, 2 of them in this run; timeout 300 s, stall timeout 60 s, grace 2 s",
+            ),
+            (Settings(timeout=0, grace=0.5), REAL, f"tpu: {REAL}; timeout none, stall timeout 60 s, grace 0.5 s"),
             (Settings(), None, "tpu: no host, torch_xla is not installed"),
         ],
     )

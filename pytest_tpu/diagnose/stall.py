@@ -1,0 +1,96 @@
+"""From positions to a stall: a collective that some have entered, and that can't be completed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_tpu.diagnose.words import join_ordinals, seconds
+from pytest_tpu.model.position import Position
+from pytest_tpu.model.verdict import OrdinalState, Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """A collective that can't be completed.
+
+    Args:
+        waiting: the ordinals inside, ascending.
+        absent: those that have not entered it, ascending.
+        headline: it in words.
+    """
+
+    waiting: tuple[int, ...]
+    absent: tuple[int, ...]
+    headline: str
+
+
+_SETTLING = 0.5
+"""Seconds for those on their way to arrive, once it is proved that one can't: the headline is about the others then."""
+
+_GONE = {
+    Outcome.PASSED: "returned",
+    Outcome.XPASSED: "returned",
+    Outcome.SKIPPED: "was skipped",
+    Outcome.GAVE_UP: "called pytest.xfail",
+}
+"""Ends of a body that are no error by themselves, as the headline says them."""
+
+
+def find_stall(
+    positions: Sequence[Position],
+    states: Sequence[OrdinalState],
+    *,
+    now: float,
+    patience: float | None,
+    active_at: Mapping[int, float],
+) -> Stall | None:
+    """Find the stall that began first.
+
+    That an ordinal has returned is a proof: it can't come any more. It is none while other threads of its process
+    live, which may issue the call. Of one that runs, nothing is known but that it has not come yet: there, patience
+    decides, and an ordinal that uses the processor (it may compile for minutes) makes the others wait for it rightly.
+
+    Args:
+        positions: of all ordinals, read after the states.
+        states: of all ordinals.
+        now: monotonic seconds.
+        patience: seconds that one may wait for those that run and do nothing; None for ever.
+        active_at: by ordinal, when it was last seen to use the processor.
+    """
+    incomplete = [position for position in positions if position.inside and position.missing]
+    for position in sorted(incomplete, key=lambda position: position.since):
+        waiting = [p.ordinal for p in incomplete if (p.group, p.sequence) == (position.group, position.sequence)]
+        # One that is about to write its entry is inside already.
+        absent = tuple(member for member in position.missing if member not in waiting)
+        gone = [states[member] for member in absent if _is_gone(states[member])]
+        since = max([position.since, *(active_at.get(member, 0.0) for member in absent)])
+        proved = gone and (len(gone) == len(absent) or now - max(since, *_ends(gone)) >= _SETTLING)
+        if proved or (absent and patience is not None and now - since >= patience):
+            headline = _headline(position, waiting, absent, gone, now)
+            return Stall(waiting=tuple(waiting), absent=absent, headline=headline)
+    return None
+
+
+def _ends(gone: Sequence[OrdinalState]) -> list[float]:
+    return [state.phase_at for state in gone]
+
+
+def _is_gone(state: OrdinalState) -> bool:
+    return state.outcome in _GONE and not state.threads
+
+
+def _headline(
+    position: Position, waiting: Sequence[int], absent: Sequence[int], gone: Sequence[OrdinalState], now: float
+) -> str:
+    tag = f" {position.tag!r}" if position.tag else ""
+    what = f"{position.kind}{tag} #{position.sequence}"
+    some = "ordinals" if len(waiting) > 1 else "ordinal"
+    entered = f"{what} entered by {some} {join_ordinals(waiting)}, never by {join_ordinals(absent)}"
+    if not gone:
+        return f"{entered}, {seconds(now - position.since)} without progress"
+    first = gone[0]
+    assert first.outcome is not None
+    who = "which" if len(absent) == 1 else f"of which {first.ordinal}"
+    why = f" ({first.reason})" if first.reason and first.outcome is not Outcome.XPASSED else ""
+    return f"{entered}, {who} {_GONE[first.outcome]}{why} {seconds(max(0.0, now - first.phase_at))} ago"

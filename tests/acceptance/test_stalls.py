@@ -1,0 +1,105 @@
+"""Collectives that only some ordinals reach, and those that all reach in the end."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+FAULTY = """
+import time
+
+import pytest
+import pytest_tpu
+
+
+@pytest_tpu.multi_process
+def test_returned(tpu_world):
+    if tpu_world.ordinal == 1:
+        return
+    tpu_world.rendezvous("never complete")
+
+
+@pytest.mark.xfail(reason="excuses no stall")
+@pytest_tpu.multi_process
+def test_skipped(tpu_world):
+    if tpu_world.ordinal == 1:
+        pytest.skip("no shard")
+    tpu_world.rendezvous("never complete")
+
+
+@pytest_tpu.multi_process(stall_timeout=0.5)
+def test_idle(tpu_world):
+    if tpu_world.ordinal == 1:
+        time.sleep(600)
+    tpu_world.rendezvous("never complete")
+
+
+@pytest_tpu.multi_process(timeout=2)
+def test_at_the_limit(tpu_world):
+    if tpu_world.ordinal == 1:
+        time.sleep(600)
+    tpu_world.rendezvous("never complete")
+"""
+
+HONEST = """
+import threading
+import time
+
+import pytest_tpu
+
+
+@pytest_tpu.multi_process(stall_timeout=0.5)
+def test_computes_longer_than_the_others_may_wait(tpu_world):
+    if tpu_world.ordinal == 1:
+        deadline = time.monotonic() + 1.5
+        while time.monotonic() < deadline:
+            pass
+    tpu_world.rendezvous("met")
+
+
+@pytest_tpu.multi_process
+def test_a_thread_comes_after_the_body(tpu_world):
+    if tpu_world.ordinal == 1:
+        came = threading.Event()
+
+        def come_later():
+            came.wait(1)
+            tpu_world.rendezvous("met")
+
+        threading.Thread(target=come_later).start()
+        return
+    tpu_world.rendezvous("met")
+
+
+@pytest_tpu.multi_process
+def test_leaves_after_the_last_meeting(tpu_world):
+    for step in range(20):
+        tpu_world.rendezvous(f"step {step}")
+"""
+
+
+def test_stalls_are_named(pytester: pytest.Pytester) -> None:
+    """A collective that can't be completed ends the test long before the limit, and says who never came and why."""
+    pytester.makepyfile(FAULTY)
+
+    result = pytester.runpytest_inprocess("--tpu-cores=3", "-rf", "-vv")
+
+    result.assert_outcomes(failed=4)
+    headlines = dict(re.findall(r"^FAILED \S+::(\S+) - (STALLED: .*)", result.stdout.str(), re.MULTILINE))
+    entered = r"STALLED: \w+ #1 entered by ordinals 0, 2, never by 1, "
+    assert re.match(rf"{entered}which returned [\d.]+ s ago", headlines["test_returned"])
+    assert re.match(rf"{entered}which was skipped \(no shard\) [\d.]+ s ago", headlines["test_skipped"])
+    assert re.match(rf"{entered}[\d.]+ s without progress", headlines["test_idle"])
+    assert re.match(rf"{entered}[\d.]+ s without progress", headlines["test_at_the_limit"])
+
+
+def test_honest_programs_pass(pytester: pytest.Pytester) -> None:
+    """Nobody is accused who computes, comes from a thread after its body, or leaves when all is done."""
+    pytester.makepyfile(HONEST)
+
+    result = pytester.runpytest_inprocess("--tpu-cores=3")
+
+    result.assert_outcomes(passed=3)
