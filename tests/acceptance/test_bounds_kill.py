@@ -14,10 +14,13 @@ import pytest
 
 # Every process of interest writes its number into the folder `pids`, under a name that says what it is.
 PRELUDE = """
-    import os, time
+    import os, signal, time
     from pathlib import Path
     import pytest
     import pytest_tpu
+
+    # Where these tests run in the background, SIGINT is ignored, and what they start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     FOLDER = Path(__file__).parent / "pids"
 
@@ -172,3 +175,14 @@ def test_worker_is_killed(start: Start) -> None:
     text = run.output.read_text()
     assert "worker 'gw0' crashed while running 'test_it.py::test_waits'" in text
     assert "1 failed, 1 passed" in text
+
+
+def test_pytest_is_interrupted(start: Start) -> None:
+    """Ctrl-C ends a launch and the session, and leaves nothing."""
+    run = start(WAITS)
+    processes = run.noted(*ORDINALS)
+    os.kill(run.pid, signal.SIGINT)
+
+    assert pytest.ExitCode.INTERRUPTED == run.wait(20)
+    assert [] == living(processes)
+    assert "!! KeyboardInterrupt !!" in run.output.read_text()
