@@ -447,7 +447,20 @@ class TestShipped:
         result.assert_outcomes(passed=3, failed=2, warnings=1, deselected=1)
         result.stdout.fnmatch_lines(["test_it.py::test_warnings", "  *test_it.py:*: UserWarning: careful"])
         result.stdout.fnmatch_lines(["SUBFAILED[[]count] (number=1) test_it.py::test_subtests - assert 1 != 1"])
-        # The terminal's own letters for subtests are no output of the test.
-        result.stdout.no_fnmatch_line("*Captured stdout*")
         junit = (pytester.path / "junit.xml").read_text()
         assert '<property name="loss" value="0.25" /><property name="where" value="True" />' in junit
+
+    def test_letters(self, pytester: pytest.Pytester) -> None:
+        """The terminal's letters for subtests are no output of the test, with real descriptors too."""
+        pytester.makepyfile(
+            """
+            def test_it(subtests):
+                for number in range(3):
+                    with subtests.test(number=number):
+                        assert number != 1
+            """
+        )
+        result = pytester.runpytest_subprocess("--tpu-isolate", "--capture=fd", "-p", "no:asyncio")
+
+        result.stdout.fnmatch_lines(["test_letters.py uF *", "*_ test_it (number=1) _*"])
+        result.stdout.no_fnmatch_line("*Captured stdout*")
