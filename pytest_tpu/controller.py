@@ -130,7 +130,9 @@ def _replace_phases(item: pytest.Item, adopted: Adopted) -> None:
     if adopted.kind is LaunchKind.MULTI_PROCESS:
         deferred = private.needs_fixture(item, "tpu_world")
         names: list[str] = getattr(item, "fixturenames", [])
-        item.fixturenames = [name for name in names if name not in deferred]  # type: ignore[attr-defined]
+        # A body that asks for the world late gets the one that was there before the fork, and its directory.
+        names = [name for name in dict.fromkeys([*names, "tpu_world"]) if name not in deferred]
+        item.fixturenames = names  # type: ignore[attr-defined]
         item.runtest = lambda: run_on_ordinals(item, adopted, deferred)  # type: ignore[method-assign]
     else:
         item.setup = lambda: run_isolated(item, adopted)  # type: ignore[method-assign]

@@ -61,6 +61,7 @@ class TestValues:
 
 LATE = """
     import os
+    import unittest
 
     import pytest
 
@@ -91,8 +92,22 @@ LATE = """
         request.addfinalizer(lambda: note(f"added {tpu_world.ordinal} {os.getpid() == controller}"))
 
     @pytest.mark.tpu_multi_process
-    def test_late_directory(request):
-        assert request.getfixturevalue("tmp_path").is_dir()
+    def test_late_world(request):
+        world = request.getfixturevalue("tpu_world")
+        path = request.getfixturevalue("tmp_path")
+        assert path == world.tmp_path
+        (path / f"{world.ordinal}").touch()
+        world.rendezvous("written")
+        assert ["0", "1"] == sorted(path.name for path in path.iterdir())
+
+    class TestLate(unittest.TestCase):
+        @pytest.fixture(autouse=True)
+        def use_request(self, request):
+            self.request = request
+
+        @pytest.mark.tpu_multi_process
+        def test_method(self):
+            assert 2 == self.request.getfixturevalue("tpu_world").size
 """
 
 DEFERRED = """
@@ -154,7 +169,7 @@ TEARDOWN = """
 class TestWhere:
     def test_late(self, run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytester) -> None:
         """A fixture that the body asks for is set up on each ordinal, and torn down there."""
-        run_on_ordinals(LATE).assert_outcomes(passed=2)
+        run_on_ordinals(LATE).assert_outcomes(passed=3)
         log = sorted((pytester.path / "log.txt").read_text().splitlines())
 
         expected = [f"{act} {ordinal} False" for act in ("set up", "torn down") for ordinal in (0, 1)]
