@@ -58,7 +58,9 @@ def merged(verdict: Verdict, phases: Mapping[int, Sequence[pytest.TestReport]], 
     """
     report = _spoken_of(verdict, phases)
     if report is None:
-        text = f"{verdict.headline}\n\n{table(verdict)}" if verdict.ordinals else verdict.headline
+        # A process that is no ordinal has no table of ordinals, and its headline says it all.
+        several = verdict.ordinals and verdict.noun == "ordinal"
+        text = f"{verdict.headline}\n\n{table(verdict)}" if several else verdict.headline
         return Substitute(outcome="failed", longrepr=private.text_repr(verdict.headline, text, *where))
     if verdict.excused or (verdict.kind is VerdictKind.AGREED and verdict.outcome is not Outcome.FAILED):
         return of_report(report)

@@ -245,6 +245,7 @@ class TestPhases:
             "test_exit_of_python": "FAILED SystemExit: 0",
             "test_coroutine": "FAILED Failed: async def functions are not natively supported.",
         } == summary(result)
+        result.stdout.no_fnmatch_line("ordinal *")
 
     def test_report(self, run_on_ordinals: RunOnOrdinals) -> None:
         """A failure looks as it would without isolation: pytest's traceback, and no word of processes."""
