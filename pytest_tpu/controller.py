@@ -321,8 +321,7 @@ def _launch(
 
 
 def _prepare_fork(item: pytest.Item) -> None:
-    """Do once what each ordinal would otherwise do for itself, and settle what they would share."""
-    private.settle_capture(item.config)
+    """Do once what each ordinal would otherwise do for itself."""
     factory = getattr(item.config, "_tmp_path_factory", None)
     if factory is not None:
         factory.getbasetemp()

@@ -82,15 +82,6 @@ def restore_context(report: pytest.TestReport, data: dict[str, Any]) -> None:
         object.__setattr__(report.context, "kwargs", data["_subtest.context"]["kwargs"])
 
 
-def settle_capture(config: pytest.Config) -> None:
-    """Move, before a fork, what capsys or capfd hold into their memory: all ordinals would read their files."""
-    fixture = _capture_fixture(config)
-    if fixture is not None and fixture._capture is not None:
-        out, err = fixture._capture.readouterr()
-        fixture._captured_out += out
-        fixture._captured_err += err
-
-
 def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
     """Write past all capturing until the end of the context."""
     manager = config.pluginmanager.getplugin("capturemanager")

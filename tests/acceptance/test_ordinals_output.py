@@ -52,7 +52,7 @@ READ = """
             os.write(2, b"written\\n")
         tpu_world.rendezvous("printed")
         out, err = read()
-        assert f"from the fixture\\nfrom {tpu_world.ordinal}\\n" == out
+        assert f"from the fixture\\nfrom the hook\\nfrom {tpu_world.ordinal}\\n" == out
         assert ("its errors\\nwritten\\n" if "fd" in name else "its errors\\n") == err
         print("again")
         assert ("again\\n", "") == read()
@@ -66,6 +66,17 @@ READ = """
     def test_differs(tpu_world, name, read):
         print(f"from {tpu_world.ordinal}")
         assert "1" not in read()[0]
+"""
+
+# Runs in the controller, around the launch, and on each ordinal.
+CALL = """
+    import pytest
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_call(item):
+        if item.name.startswith("test_read"):
+            print("from the hook")
+        return (yield)
 """
 
 LEFT = """
@@ -91,7 +102,7 @@ LEFT = """
 class TestCaptureFixtures:
     def test_read(self, run_on_ordinals: RunOnOrdinals) -> None:
         """Capture fixtures read what the fixtures printed before the body, and then their own ordinal's output only."""
-        result = run_on_ordinals(READ)
+        result = run_on_ordinals(READ, conftest=CALL)
 
         result.assert_outcomes(passed=10, failed=5)
         result.stdout.fnmatch_lines(
