@@ -139,6 +139,31 @@ DEFERRED = """
         assert 10 * tpu_world.ordinal + 1 == outer
 """
 
+LOOKS_BACK = """
+    import logging
+    import warnings
+
+    import pytest
+
+    @pytest.fixture
+    def looks_back(tpu_world, capsys, caplog):
+        with pytest.warns(UserWarning, match="warned"):
+            yield
+        assert f"printed {tpu_world.ordinal}\\n" == capsys.readouterr().out
+        assert [f"logged {tpu_world.ordinal}"] == caplog.messages
+
+    def test_body(looks_back, tpu_world):
+        warnings.warn("warned")
+        print("printed", tpu_world.ordinal)
+        logging.warning("logged %s", tpu_world.ordinal)
+
+    def test_silent_on_one(looks_back, tpu_world):
+        warnings.warn("warned")
+        print("printed", tpu_world.ordinal)
+        if tpu_world.ordinal == 0:
+            logging.warning("logged %s", tpu_world.ordinal)
+"""
+
 TEARDOWN = """
     import pytest
 
@@ -184,6 +209,13 @@ class TestWhere:
         for ordinal in (0, 1):
             own = [line for line in log if line.endswith(f" {ordinal}")]
             assert [f"set up {ordinal}", f"before it {ordinal}", f"torn down {ordinal}", f"always {ordinal}"] == own
+
+    def test_looks_back(self, run_on_ordinals: RunOnOrdinals) -> None:
+        """Such a fixture sees at its end what the body printed, logged and warned of on its ordinal."""
+        result = run_on_ordinals(LOOKS_BACK)
+
+        result.assert_outcomes(passed=1, failed=1)
+        result.stdout.fnmatch_lines(["FAILED test_it.py::test_silent_on_one - RAISED: ordinal 1: teardown: *logged 1*"])
 
     def test_errors(self, run_on_ordinals: RunOnOrdinals) -> None:
         """An error in such a fixture, before or after the body, fails the test with its ordinal and its phase."""
