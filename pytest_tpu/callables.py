@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,15 @@ from pytest_tpu.ordinal import call
 from pytest_tpu.ordinal.pickling import Shared
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.supervise import Ended, Launch, supervise
+
+_deadline: float | None = None
+"""When this process, that of an isolated test, will be stopped; monotonic seconds."""
+
+
+def end_before(deadline: float) -> None:
+    """Have all launches of this process end in time before it is stopped itself, so that their verdicts are told."""
+    global _deadline  # noqa: PLW0603 - the process has one end
+    _deadline = deadline
 
 
 def run(fn: Callable[[], Any], *, cores: int, backend: Backend, limits: Limits) -> list[Any]:
@@ -39,6 +49,8 @@ def run(fn: Callable[[], Any], *, cores: int, backend: Backend, limits: Limits) 
     """
     # Whoever reads the report wants the line that launched, not the lines of ours below it.
     __tracebackhide__ = True
+    if _deadline is not None:
+        limits = limits.within(_deadline - time.monotonic())
     backend.load()
     shared = Shared()
 

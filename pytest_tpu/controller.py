@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 import unittest
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -171,7 +172,11 @@ def run_isolated(item: pytest.Item, adopted: Adopted) -> None:
         recorded=adopted.warnings,
     )
 
+    began = time.monotonic()
+
     def work(_place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Any:
+        if adopted.limits.timeout:
+            callables.end_before(began + adopted.limits.timeout)
         if backend is not None:
             adopted.run.guard.stand_down()
             backend.set_launcher(callables.Launcher(backend=backend, cores=adopted.cores, limits=adopted.limits))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,3 +19,16 @@ class Limits:
     timeout: float = 300.0
     stall_timeout: float = 60.0
     grace: float = 2.0
+
+    def within(self, seconds: float) -> Limits:
+        """Bound a launch that has to end, and its verdict to be told, before an outer limit strikes.
+
+        Args:
+            seconds: until the outer limit.
+
+        Returns:
+            The same, with a time limit that leaves room to stop the world: two graces and a second, or half of what is
+            left where that is less.
+        """
+        room = max(seconds - 2 * self.grace - 1, seconds / 2)
+        return replace(self, timeout=min(self.timeout, room) if self.timeout else room)

@@ -103,3 +103,34 @@ def test_honest_programs_pass(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("--tpu-cores=3")
 
     result.assert_outcomes(passed=3)
+
+
+def test_a_stall_in_a_launch_of_an_isolated_test(pytester: pytest.Pytester) -> None:
+    """A launch inside an isolated test ends before the limit of that test, so that its own verdict is told."""
+    pytester.makepyfile(
+        """
+        import time
+
+        import pytest_tpu
+
+
+        @pytest_tpu.isolated(timeout=4)
+        def test_launches():
+            import torch_xla
+            import torch_xla.core.xla_model as xm
+
+            def train(index):
+                if index == 1:
+                    time.sleep(600)
+                xm.rendezvous("never complete")
+
+            torch_xla.launch(train)
+        """
+    )
+
+    result = pytester.runpytest_inprocess("--tpu-cores=3")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines(
+        [r"E .*STALLED: \w+ #1 entered by ordinals 0, 2, never by 1, .* without progress", r"E +1 .*in test_\w+\.py:13"]
+    )
