@@ -70,6 +70,7 @@ class World:
         Returns:
             The payloads of all ordinals, in ordinal order.
         """
+        __tracebackhide__ = True
         return self._read("rendezvous")[2].rendezvous(tag, payload)
 
     def __repr__(self) -> str:

@@ -89,11 +89,44 @@ def test_stalls_are_named(pytester: pytest.Pytester) -> None:
 
     result.assert_outcomes(failed=4)
     headlines = dict(re.findall(r"^FAILED \S+::(\S+) - (STALLED: .*)", result.stdout.str(), re.MULTILINE))
-    entered = r"STALLED: \w+ #1 entered by ordinals 0, 2, never by 1, "
+    entered = r"STALLED: rendezvous 'never complete' #1 entered by ordinals 0, 2, never by 1, "
     assert re.match(rf"{entered}which returned [\d.]+ s ago", headlines["test_returned"])
     assert re.match(rf"{entered}which was skipped \(no shard\) [\d.]+ s ago", headlines["test_skipped"])
     assert re.match(rf"{entered}[\d.]+ s without progress", headlines["test_idle"])
     assert re.match(rf"{entered}[\d.]+ s without progress", headlines["test_at_the_limit"])
+
+
+def test_tags_are_compared(pytester: pytest.Pytester) -> None:
+    """Ordinals that meet at different tags fail there, with both tags and lines, and not where it shows later."""
+    pytester.makepyfile(
+        test_tags="""
+        import pytest_tpu
+        from torch_xla.core.xla_model import rendezvous
+
+
+        @pytest_tpu.multi_process
+        def test_skips_one(tpu_world):
+            if tpu_world.ordinal != 1:
+                rendezvous("best")
+            rendezvous("end", b"payload" * tpu_world.ordinal)
+
+
+        @pytest_tpu.multi_process
+        def test_payloads(tpu_world):
+            assert [b"", b"x", b"xx"] == rendezvous("end", b"x" * tpu_world.ordinal)
+        """
+    )
+
+    result = pytester.runpytest_inprocess("--tpu-cores=3", "-rf", "-vv")
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "0 * mismatched * in test_tags.py:8*",
+            "1 * mismatched * in test_tags.py:9*",
+            "FAILED * - MISMATCHED: ordinals 0, 2 called rendezvous 'best'; ordinal 1 called rendezvous 'end'",
+        ]
+    )
 
 
 def test_honest_programs_pass(pytester: pytest.Pytester) -> None:
@@ -132,5 +165,8 @@ def test_a_stall_in_a_launch_of_an_isolated_test(pytester: pytest.Pytester) -> N
 
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines(
-        [r"E .*STALLED: \w+ #1 entered by ordinals 0, 2, never by 1, .* without progress", r"E +1 .*in test_\w+\.py:13"]
+        [
+            r"E .*STALLED: rendezvous 'never complete' #1 entered by ordinals 0, 2, never by 1, .* without progress",
+            r"E +1 .*in test_\w+\.py:13",
+        ]
     )

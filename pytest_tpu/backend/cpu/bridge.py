@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch_xla
 
-from pytest_tpu.backend.cpu import arithmetic, dynamo
+from pytest_tpu.backend.cpu import arithmetic, dynamo, naming
 from pytest_tpu.backend.cpu.collectives import Collectives
 from pytest_tpu.backend.cpu.groups import Channels, GlooPlan, shared_store
 from pytest_tpu.errors import UnsupportedError
@@ -47,6 +47,7 @@ def install() -> None:
     for bridged in _BRIDGED:
         setattr(_XLAC, bridged.__name__, _bridging(getattr(_XLAC, bridged.__name__), bridged))
     dynamo.install(lambda: _Process.world is not None)
+    naming.install(torch_xla.core.xla_model, lambda: _Process.world is not None)
 
 
 def join(place: Place) -> None:

@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from pytest_tpu.backend.cpu.naming import named
+
 if TYPE_CHECKING:
     from pytest_tpu.model.place import Call, Place
 
@@ -81,7 +83,7 @@ class Channel:
         the other, the data of one call would arrive as that of the other.
         """
         with self._lock:
-            self._place.meetings.meet(self._ordered, call)
+            self._place.meetings.meet(self._ordered, named(call))
             yield
 
     def exchange(self, messages: Sequence[torch.Tensor], lengths: Sequence[int]) -> list[torch.Tensor]:
