@@ -13,13 +13,44 @@ import psutil
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 pytest_plugins = ["pytester"]
 
 # Tests import what they share as `tests.…`. Last on the path, unlike with the ini entry `pythonpath`: the package that
 # is tested is the installed one, where there is one, and not the folder that happens to lie here.
 sys.path.append(str(Path(__file__).parent))
+
+
+NEED_TORCH_XLA = ("process", "acceptance")
+"""The folders of tests that mean nothing without torch_xla."""
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Skip the files of tests that need torch_xla where it does not exist."""
+    needs = module_path.parent.name in NEED_TORCH_XLA
+    return _Skipped.from_parent(parent, path=module_path) if needs and _missing() else None
+
+
+class _Skipped(pytest.Module):
+    """A file that is skipped as a whole and not even imported: it may use what only Linux has."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        """Say why there is nothing."""
+        pytest.skip(_missing(), allow_module_level=True)
+
+
+def _missing() -> str:
+    """Why torch_xla can't be imported here; empty where it can."""
+    # Imported here: above, a checkout that is not installed is not on the path yet.
+    from pytest_tpu.backend import package
+    from pytest_tpu.errors import MissingPackageError
+
+    try:
+        package.require()
+    except MissingPackageError as error:
+        return str(error)
+    return ""
 
 
 @pytest.fixture(scope="session")

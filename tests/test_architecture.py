@@ -261,7 +261,7 @@ class TestLoading:
 # pytest and the standard library need of the real one is imported before.
 ELSEWHERE = """
 import asyncio, multiprocessing.connection, multiprocessing.context, multiprocessing.shared_memory, os, signal, sys
-import pytest, xdist, pytest_timeout
+import psutil, pytest, xdist, pytest_timeout
 platform, *arguments = sys.argv[1:]
 
 class Without:
@@ -314,6 +314,20 @@ class TestElsewhere:
         assert "1 passed, 1 skipped" in out
         assert "SKIPPED [1] " in out
         assert platform == "linux" or "torch_xla exists for Linux only" in out
+
+    @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
+    def test_our_own_tests(self, platform: str) -> None:
+        """Our own tests pass where torch_xla does not exist: those that need it are skipped, for that reason."""
+        program = ELSEWHERE + "sys.exit(pytest.main(['-q', '-rs', '-s', '-p', 'no:cacheprovider', *arguments]))"
+        # The plugins above were imported before pytest could rewrite their asserts.
+        options = ("-Wignore:Module already imported", *_plugin_argument())
+        folders = ("tests/unit", "tests/process", "tests/acceptance")
+        out = _run_python(program, platform, *options, *folders, cwd=Path(__file__).parents[1])
+        files = [path for folder in folders[1:] for path in (Path(__file__).parents[1] / folder).glob("test_*.py")]
+
+        assert " passed, " in out
+        assert f"SKIPPED [{len(files)}] " in out
+        assert ("torch_xla is not installed" if platform == "linux" else "torch_xla exists for Linux only") in out
 
 
 def _plugin_argument() -> list[str]:

@@ -29,7 +29,7 @@ def test_join_ordinals(text: str, ordinals: list[int]) -> None:
         ("exit code 0", 0),
         ("exit code 3", 3),
         ("killed by SIGSEGV (11)", -signal.SIGSEGV),
-        ("killed by SIGKILL (9)", -signal.SIGKILL),
+        ("killed by SIGTERM (15)", -signal.SIGTERM),
         ("killed by signal 43", -43),
     ],
 )
