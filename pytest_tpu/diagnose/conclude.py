@@ -111,11 +111,11 @@ def _first_event(states: Sequence[OrdinalState], noun: str) -> _Conclusion | Non
     )
     if not events:
         return None
-    # What was expected explains nothing where something else went wrong too.
-    events = [
-        event for event in events if states[event[1]].outcome is not Outcome.XFAILED or _lost(states[event[1]])
-    ] or events
-    _, ordinal, conclusion = events[0]
+    # What was expected explains nothing where something else went wrong too: a death, its own included.
+    unexpected = [event for event in events if event[2] is _died or states[event[1]].outcome is not Outcome.XFAILED]
+    if not unexpected and _has_lingered(states):
+        return _lingered(states, noun)
+    _, ordinal, conclusion = (unexpected or events)[0]
     return conclusion(states, states[ordinal], noun)
 
 
@@ -125,6 +125,16 @@ def _without_event(watched: Watched, limits: Limits, overdue: bool, noun: str) -
     if overdue:
         return _at_the_limit(watched.states, limits, noun)
     return _after_the_end(watched.states, noun)
+
+
+def _has_lingered(states: Sequence[OrdinalState]) -> bool:
+    """Whether all gave their word, and one had to be stopped nevertheless.
+
+    Where one was stopped in its body, those that wait for it at the gate are stopped with it, and say nothing by that.
+    """
+    if any(state.outcome in (None, Outcome.STOPPED) for state in states):
+        return False
+    return any(state.stopped for state in states)
 
 
 _LEFT_OTHERWISE = {Outcome.PASSED, Outcome.SKIPPED, Outcome.GAVE_UP}

@@ -196,6 +196,30 @@ ENDS: dict[str, Row] = {
         0,
         None,
     ),
+    "raised as expected, and left badly": (
+        (said(0, XFAILED, "known", exit_code=-11),),
+        "LOST: ordinal 0: killed by SIGSEGV (11), after it had reported xfailed",
+        0,
+        None,
+    ),
+    "raised as expected, and another one left badly": (
+        (said(0, XFAILED, "known", at=1), said(1, XFAILED, "known", at=2, exit_code=3)),
+        "LOST: ordinal 1: exit code 3, after it had reported xfailed",
+        1,
+        None,
+    ),
+    "raised as expected, and lingers": (
+        (said(0, XFAILED, "known", exit_code=-15, stopped=True), said(1, XPASSED, "known")),
+        "LINGERED: ordinal 0 did not end after the body (live processes, or a queue nobody reads)",
+        0,
+        None,
+    ),
+    "raised as expected, and waited for one that was stopped": (
+        (said(0, XFAILED, "known", stopped=True), said(1, STOPPED, at=3, stopped=True)),
+        "RAISED: ordinal 0: known",
+        0,
+        XFAILED,
+    ),
     "killed": ((died(0, -11), said(1, PASSED)), "LOST: ordinal 0: killed by SIGSEGV (11), without a report", 0, None),
     "left": ((said(0, PASSED), died(1, 0)), "LOST: ordinal 1: exit code 0, without a report", 1, None),
     "left badly after its word": (
