@@ -14,6 +14,9 @@ from pytest_tpu.options import OPTIONS
 
 ROOT = Path(__file__).parents[1]
 
+# What every run of pytest that is a test begins with. Where pytest-asyncio is loaded and not set up, it warns.
+ADDOPTS = "-p no:asyncio"
+
 
 @pytest.fixture(scope="session", autouse=True)
 def runs_of_pytest() -> Iterator[None]:
@@ -25,10 +28,18 @@ def runs_of_pytest() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for option in OPTIONS:
             patch.delenv(option.variable, raising=False)
+        patch.setenv("PYTEST_ADDOPTS", ADDOPTS)
         if not entry_points(group="pytest11", name="tpu"):
             patch.setenv("PYTEST_PLUGINS", "pytest_tpu.plugin")
             patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
         yield
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """The one of the whole repository; pytest's own discards PYTEST_ADDOPTS, so that it is set anew."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
+    return pytester
 
 
 @pytest.fixture(autouse=True)

@@ -249,7 +249,7 @@ class TestLoading:
             "code = pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:], 'test_plain.py'])\n"
             "print(json.dumps([int(code), sorted(sys.modules)]))\n"
         )
-        out = _run_python(program, *_plugin_argument(), "-p", "no:asyncio", cwd=tmp_path)
+        out = _run_python(program, *_plugin_argument(), cwd=tmp_path)
         code, loaded = json.loads(out.splitlines()[-1])
 
         assert 0 == code

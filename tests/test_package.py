@@ -171,7 +171,7 @@ class TestSkips:
             "import pytest\npytest.skip('not here', allow_module_level=True)\n", encoding="utf-8"
         )
         junit, entries = pytester.path / "junit.xml", pytester.path / "skips.txt"
-        pytester.runpytest_inprocess(f"--junitxml={junit}", "-o", "junit_family=xunit1", "-p", "no:asyncio")
+        pytester.runpytest_inprocess(f"--junitxml={junit}", "-o", "junit_family=xunit1")
         entries.write_text(allowed, encoding="utf-8")
         cases = check_skips.parse_junit(junit.read_text(encoding="utf-8"))
         lines = check_skips.complaints(cases, check_skips.parse_list(allowed))

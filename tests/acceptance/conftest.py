@@ -40,6 +40,6 @@ def run_on_ordinals(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) 
         if conftest:
             pytester.makeconftest(conftest)
         pytester.makepyfile(test_it=source)
-        return pytester.runpytest_inprocess(f"--tpu-cores={cores}", "-p", "no:asyncio", *args)
+        return pytester.runpytest_inprocess(f"--tpu-cores={cores}", *args)
 
     return run

@@ -159,4 +159,4 @@ def test_without_host(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
         "TestMethods::test_method": missing,
         "TestMethods::test_plain_method": "PASSED",
         "test_label": "PASSED",
-    } == summary(pytester.runpytest_inprocess("-pno:asyncio", *options, *SHOW_ALL))
+    } == summary(pytester.runpytest_inprocess(*options, *SHOW_ALL))

@@ -5,7 +5,7 @@ import pytest
 from tests.acceptance.forked import run_forked
 from tests.summary import SHOW_ALL, summary
 
-OPTIONS = ("--tpu-cores=2", "-pno:asyncio", *SHOW_ALL)
+OPTIONS = ("--tpu-cores=2", *SHOW_ALL)
 ON_ORDINALS = """
     import pytest
     import torch
@@ -117,7 +117,7 @@ def test_isolate(pytester: pytest.Pytester) -> None:
 def test_without_ordinals(pytester: pytest.Pytester) -> None:
     """A run that has no host is free to use the runtime, and hears nothing from us."""
     pytester.makepyfile(test_it="    import torch, torch_xla\n" + TEST)
-    result = run_forked(pytester, "-pno:asyncio", *SHOW_ALL)
+    result = run_forked(pytester, *SHOW_ALL)
 
     assert {"test_touches": "PASSED"} == summary(result)
     result.stdout.no_fnmatch_line("*RuntimeTouchedWarning*")

@@ -75,7 +75,7 @@ class Killable:
         self._pids.mkdir()
         lines = (PRELUDE + source).splitlines()
         (folder / "test_it.py").write_text("\n".join(line.removeprefix("    ") for line in lines))
-        command = [sys.executable, "-m", "pytest", "-pno:asyncio", "-pno:cacheprovider", "--tpu-cores=8", *args]
+        command = [sys.executable, "-m", "pytest", "-pno:cacheprovider", "--tpu-cores=8", *args]
         with (folder / "output.txt").open("w") as output:
             self._process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
         self.output = folder / "output.txt"

@@ -124,7 +124,6 @@ def test_timeout_by_thread(pytester: pytest.Pytester) -> None:
         sys.executable,
         "-m",
         "pytest",
-        "-pno:asyncio",
         "--tpu-cores=2",
         "--timeout=2",
         "--timeout-method=thread",

@@ -26,7 +26,7 @@ def copied(torch_loaded: bool, imported: None, pytester: pytest.Pytester) -> pyt
 
 def run(copied: pytest.Pytester, *args: str) -> pytest.RunResult:
     """Run them as the README says; what libraries warn of is theirs."""
-    return copied.runpytest_inprocess("-p", "no:asyncio", "-Wignore", *args)
+    return copied.runpytest_inprocess("-Wignore", *args)
 
 
 class TestExamples:

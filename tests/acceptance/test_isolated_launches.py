@@ -215,7 +215,7 @@ class TestLaunches:
                 assert {"0": "1 CPU False"} == {path.name: path.read_text() for path in tmp_path.iterdir()}
             """
         )
-        pytester.runpytest_inprocess("-p", "no:asyncio", *args).assert_outcomes(passed=1)
+        pytester.runpytest_inprocess(*args).assert_outcomes(passed=1)
 
 
 class TestHosts:

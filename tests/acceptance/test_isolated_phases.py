@@ -413,7 +413,7 @@ class TestPhases:
                 assert False
             """
         )
-        result = pytester.runpytest_inprocess("--tpu-isolate", "-p", "no:asyncio")
+        result = pytester.runpytest_inprocess("--tpu-isolate")
 
         result.assert_outcomes(passed=1, skipped=1)
 
@@ -461,7 +461,7 @@ class TestShipped:
                         assert number != 1
             """
         )
-        result = pytester.runpytest_subprocess("--tpu-isolate", "--capture=fd", "-p", "no:asyncio")
+        result = pytester.runpytest_subprocess("--tpu-isolate", "--capture=fd")
 
         result.stdout.fnmatch_lines(["test_letters.py uF *", "*_ test_it (number=1) _*"])
         result.stdout.no_fnmatch_line("*Captured stdout*")

@@ -300,7 +300,7 @@ class TestResults:
                 request.getfixturevalue("tpu_launch")
             """
         )
-        result = pytester.runpytest_inprocess("-p", "no:asyncio", *SHOW_ALL)
+        result = pytester.runpytest_inprocess(*SHOW_ALL)
 
         words = summary(result)
         assert 2 == len(words)

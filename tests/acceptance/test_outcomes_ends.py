@@ -246,7 +246,7 @@ class TestExit:
                 raise AssertionError
             """
         )
-        result = pytester.runpytest_inprocess("--tpu-cores=2", "-p", "no:asyncio", no_reraise_ctrlc=True)
+        result = pytester.runpytest_inprocess("--tpu-cores=2", no_reraise_ctrlc=True)
 
         assert pytest.ExitCode.INTERRUPTED == result.ret
         result.stdout.fnmatch_lines(["!* KeyboardInterrupt: * in the test !*"])

@@ -237,6 +237,7 @@ class TestCoroutines:
     def test_with_asyncio(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
         """With pytest-asyncio a coroutine is refused on ordinals, by its name, and runs when it is isolated."""
         pytest.importorskip("pytest_asyncio")
+        monkeypatch.delenv("PYTEST_ADDOPTS")
         monkeypatch.setenv("COLUMNS", "300")
         pytester.makepyfile(self.SOURCE.format(mark="@pytest.mark.asyncio"))
         pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
