@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
 import pytest
 
-from pytest_tpu.errors import SettingError
+from pytest_tpu.errors import MismatchError, SettingError
 from pytest_tpu.model.settings import COUNT, SECONDS, LaunchKind, MarkedLaunch, Settings, is_count, is_seconds
+from pytest_tpu.model.verdict import LaunchError, VerdictKind
 
 if TYPE_CHECKING:
     from pytest_tpu.model.host import Host
@@ -180,6 +181,20 @@ def apply(launch: MarkedLaunch | None, settings: Settings) -> Settings:
         timeout=settings.timeout if launch.timeout is None else launch.timeout,
         stall_timeout=settings.stall_timeout if launch.stall_timeout is None else launch.stall_timeout,
     )
+
+
+def unexcused(report: pytest.TestReport, error: BaseException | None) -> pytest.TestReport:
+    """Fail a test whose xfail mark excused the end of a launch: the mark speaks of what a body raises, and no more."""
+    if report.skipped and hasattr(report, "wasxfail") and _is_no_bodys(error):
+        report.outcome = "failed"
+        del report.wasxfail
+    return report
+
+
+def _is_no_bodys(error: BaseException | None) -> bool:
+    if isinstance(error, LaunchError):
+        return error.verdict.kind not in (VerdictKind.RAISED, VerdictKind.AGREED)
+    return isinstance(error, MismatchError)
 
 
 def world_sizes(wanted: Iterable[int | None], available: int | None) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import pytest
 from pytest_tpu import collection, guard, options
 from pytest_tpu.errors import NotAnOrdinalError
 from pytest_tpu.fixtures import tpu_cores, tpu_host, tpu_launch, tpu_world
-from pytest_tpu.markers import MARKERS
+from pytest_tpu.markers import MARKERS, unexcused
 from pytest_tpu.run import RUN, open_run
 
 __all__ = ["tpu_cores", "tpu_host", "tpu_launch", "tpu_world"]
@@ -92,3 +92,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     finally:
         item.config.stash[RUN].guard.look(item, f"the test {item.nodeid}", guard.ISOLATE)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let no xfail mark excuse a launch that fell apart; registered after pytest's own plugins, which judge the mark."""
+    report = yield
+    return unexcused(report, None if call.excinfo is None else call.excinfo.value)

@@ -210,7 +210,7 @@ def _outcome(phase: _Phase) -> Outcome:
     report = phase.report
     if isinstance(phase.error, WorldStopped):
         return Outcome.STOPPED
-    if isinstance(phase.error, MismatchError) and report.failed:
+    if isinstance(phase.error, MismatchError):
         return Outcome.MISMATCHED
     if isinstance(phase.error, pytest.xfail.Exception) and report.skipped:
         return Outcome.GAVE_UP
