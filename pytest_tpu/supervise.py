@@ -90,8 +90,8 @@ def supervise(launch: Launch, backend: Backend | None) -> Ended:
     process of the world outlives the call.
     """
     with ExitStack() as stack:
-        world = _World(launch)
         plan = None if launch.alone or backend is None else stack.enter_context(backend.plan(launch.cores))
+        world = _World(launch)
         stack.callback(world.close)
         world.start(backend, plan)
         world.watch()
@@ -104,8 +104,9 @@ class _World:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._started_at = time.monotonic()
-        self._gate = Gate()
+        # The gate last: it alone would stay open if the other could not be made.
         self._ledger = Ledger.create(launch.size)
+        self._gate = Gate()
         self._processes: list[OrdinalProcess] = []
         self._states: list[OrdinalState] = []
         self._data: dict[int, Any] = {}

@@ -68,28 +68,39 @@ class OrdinalProcess:
 
     def __init__(self, ordinal: int, body: Body, gate: Gate, held: HeldSignals) -> None:
         self.ordinal = ordinal
-        self.output = OutputFiles()
         self.exit_code: int | None = None
         self.exit_at: float | None = None
         self._pidfd: int | None = None
         self._cpu_seen = 0
         self._stdin = sys.stdin
         self._silence = ExitStack()
-        receive, send = os.pipe()
+        # What it needs is given up again if there is no more of it, or no process: nobody else could.
+        with ExitStack() as undo:
+            self.output = OutputFiles()
+            undo.callback(self.output.close)
+            receive, send = os.pipe()
+            self.reader = Reader(receive)
+            undo.callback(self.reader.close)
 
-        def run() -> None:
-            held.restore()
-            self._silence.close()
-            os.close(receive)
-            self._run(body, gate, send)
+            def run() -> None:
+                held.restore()
+                self._silence.close()
+                self.reader.close()
+                self._run(body, gate, send)
 
-        self._parent = os.getpid()
-        self._process = multiprocessing.get_context("fork").Process(target=run, name=f"ordinal {ordinal}")
-        self._start(send)
-        self.reader = Reader(receive)
+            self._parent = os.getpid()
+            self._process = multiprocessing.get_context("fork").Process(target=run, name=f"ordinal {ordinal}")
+            try:
+                self._start()
+            finally:
+                os.close(send)
+            undo.pop_all()
         self.started_at = self._alive_at = time.monotonic()
+        if hasattr(os, "pidfd_open"):
+            with suppress(OSError):
+                self._pidfd = os.pidfd_open(self.pid)
 
-    def _start(self, send: int) -> None:
+    def _start(self) -> None:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
@@ -104,10 +115,6 @@ class OrdinalProcess:
         finally:
             self._silence.close()
             sys.stdin = self._stdin
-        os.close(send)
-        if hasattr(os, "pidfd_open"):
-            with suppress(OSError):
-                self._pidfd = os.pidfd_open(self.pid)
 
     def _run(self, body: Body, gate: Gate, send: int) -> None:
         die_with_parent(self._parent)

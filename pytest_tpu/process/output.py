@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import tempfile
+from contextlib import ExitStack
 from typing import IO
 
 STREAMS = ("stdout", "stderr", "log", "live")
@@ -20,7 +21,11 @@ class OutputFiles:
     """
 
     def __init__(self) -> None:
-        self._files: dict[str, IO[bytes]] = {name: tempfile.TemporaryFile(buffering=0) for name in STREAMS}  # noqa: SIM115
+        with ExitStack() as undo:
+            self._files: dict[str, IO[bytes]] = {
+                name: undo.enter_context(tempfile.TemporaryFile(buffering=0)) for name in STREAMS
+            }
+            undo.pop_all()
         self._shown = dict.fromkeys(STREAMS, 0)
 
     def redirect(self) -> None:

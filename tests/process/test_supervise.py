@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import errno
+import itertools
+import mmap
 import multiprocessing.popen_fork
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pytest_tpu.errors import BackendError
 from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.messages import Exited, Finished
 from pytest_tpu.model.place import Place
@@ -172,6 +177,70 @@ class TestEnds:
         assert launch(act).verdict.passed
         for ordinal in range(2):
             wait_for_end(int((tmp_path / str(ordinal)).read_text()))
+
+
+class NoPlan:
+    """A backend that has nothing to share among ordinals."""
+
+    def plan(self, cores: int) -> Any:
+        """Refuse."""
+        raise BackendError("no port is left")
+
+
+def fails_at(number: int, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function that works until its call of this number, from 1, where the machine has no more."""
+    calls = itertools.count(1)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == number:
+            raise OSError(errno.EAGAIN, "no more of it")
+        return original(*args, **kwargs)
+
+    return call
+
+
+class TestNotStarted:
+    """What a launch that fails before its world is there leaves open shows in the fixture of all tests here."""
+
+    def test_plan(self) -> None:
+        """A backend that can't plan the launch is heard, and nothing was begun."""
+        nothing: Any = NoPlan()
+
+        with pytest.raises(BackendError, match="no port is left"):
+            supervise(Launch(cores=2, work=working(sleep), limits=QUICK), nothing)
+
+    def test_no_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without memory for the world there is no gate either."""
+        monkeypatch.setattr(mmap, "mmap", fails_at(1, mmap.mmap))
+
+        with pytest.raises(OSError, match="no more of it"):
+            launch(sleep)
+
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_no_process(self, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A fork that fails ends those that were started before it."""
+        popen: Any = multiprocessing.popen_fork.Popen
+        monkeypatch.setattr(popen, "_launch", fails_at(number, popen._launch))
+
+        with pytest.raises(OSError, match="no more of it"):
+            launch(sleep)
+
+    @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+    @pytest.mark.parametrize("number", [1, 3, 5])
+    def test_no_file(self, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where there are not enough files for the output, those that were opened are closed."""
+        monkeypatch.setattr(tempfile, "TemporaryFile", fails_at(number, tempfile.TemporaryFile))
+
+        with pytest.raises(OSError, match="no more of it"):
+            launch(sleep)
+
+    @pytest.mark.parametrize("number", [1, 2, 3])
+    def test_no_pipe(self, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where there is no pipe for the gate or for what an ordinal says, the rest is given up."""
+        monkeypatch.setattr("pytest_tpu.process.ordinal_process.os.pipe", fails_at(number, os.pipe))
+
+        with pytest.raises(OSError, match="no more of it"):
+            launch(sleep)
 
 
 class Interrupted(BaseException):
