@@ -96,6 +96,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let no xfail mark excuse a launch that fell apart; registered after pytest's own plugins, which judge the mark."""
+    """Let no xfail mark excuse a launch that fell apart; pytest, which was registered before, has judged the mark."""
     report = yield
     return unexcused(report, None if call.excinfo is None else call.excinfo.value)
