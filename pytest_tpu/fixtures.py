@@ -87,10 +87,9 @@ def tpu_launch(request: pytest.FixtureRequest) -> LaunchFunction:
         assert run.backend is not None
         assert run.cores is not None
         size = run.cores if cores is None else cores
-        if not (is_count(size) and size <= run.cores):
-            raise BackendError(
-                f"tpu_launch(cores={cores!r}) in {request.node.nodeid} is not allowed: give 1 to {run.cores}"
-            )
+        if not is_count(size) or availability(size, run.host, settings, run.reason) is not None:
+            allowed = f"1 {'to' if run.backend.host.emulated else 'or'} {run.cores}"
+            raise BackendError(f"tpu_launch(cores={cores!r}) in {request.node.nodeid} is not allowed: give {allowed}")
         limits = settings.limits if timeout is None else replace(settings.limits, timeout=timeout)
         return callables.run(functools.partial(fn, *args), cores=size, backend=run.backend, limits=limits)
 

@@ -224,7 +224,9 @@ def availability(wanted: int | None, host: Host | None, settings: Settings, reas
     if host is None:
         return f"needs a TPU host: {reason}"
     cores = min(settings.cores or host.cores, host.cores)
-    if wanted is None or wanted <= cores:
+    if wanted is None or (wanted <= cores and host.gives(wanted)):
         return None
+    if wanted <= cores:
+        return f"needs {wanted} cores and this TPU host gives 1 or {host.chips}"
     remedy = f"; --tpu-cores={wanted} emulates them" if host.emulated else ""
     return f"needs {wanted} cores and this run has {cores}{remedy}"

@@ -23,6 +23,10 @@ class Host:
     chips: int
     version: str
 
+    def gives(self, cores: int) -> bool:
+        """Whether a launch can have `cores` cores: torch_xla starts a process on one chip of a real host, or on all."""
+        return 1 <= cores <= self.cores and (self.emulated or cores in (1, self.chips))
+
     def __str__(self) -> str:
         """Say it in plain words, for the header and for messages."""
         cores = f"{self.cores} core" if self.cores == 1 else f"{self.cores} cores"

@@ -339,6 +339,8 @@ class TestAvailability:
             (16, EMULATED, 8, "needs 16 cores and this run has 8; --tpu-cores=16 emulates them"),
             (None, REAL, None, None),
             (4, REAL, None, None),
+            (1, REAL, None, None),
+            (2, REAL, None, "needs 2 cores and this TPU host gives 1 or 4"),
             (8, REAL, None, "needs 8 cores and this run has 4"),
             (4, REAL, 2, "needs 4 cores and this run has 2"),
             (None, None, None, "needs a TPU host: torch_xla is not installed"),
