@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -11,16 +13,37 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_HELD = tuple(
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-    if hasattr(signal, name)
+INTERRUPT = signal.SIGRTMIN + 4 if sys.platform == "linux" else signal.SIGTERM
+"""Asks an ordinal to leave its body. A real-time signal: programs under test have handlers for all the usual ones."""
+
+_HELD = (
+    *(
+        getattr(signal, name)
+        for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+        if hasattr(signal, name)
+    ),
+    INTERRUPT,
 )
-"""Those whose handlers commonly raise: Ctrl-C, the limit of another plugin, the end of a CI job."""
+"""Those whose handlers commonly raise: Ctrl-C, the limit of another plugin, the end of a CI job; and in the process of
+an isolated test our own."""
+
+_forking = threading.RLock()
+"""One thread forks at a time: a child would keep what another thread has put in the place of handlers, and of the
+standard input and the filters of warnings."""
+
+
+def _renew() -> None:
+    """Give a child a lock of its own: the thread that holds the inherited one may not exist there."""
+    global _forking  # noqa: PLW0603 - a lock can't be renewed in place
+    _forking = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 class HeldSignals:
-    """Puts off what handlers written in Python do in this thread, until the end of the context.
+    """Puts off what handlers written in Python do in this thread, until the end of the context; one thread at a time.
 
     An exception from a handler can come between a fork and the line that notes the new process, which nobody would
     end then. Masking the signals does not help: the kernel gives them to any thread, and Python runs the handler in
@@ -30,9 +53,11 @@ class HeldSignals:
     def __init__(self) -> None:
         self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self._came: list[int] = []
+        self._lock = _forking
 
     def __enter__(self) -> Self:
         """Note from now on what comes."""
+        self._lock.acquire()
         if threading.current_thread() is threading.main_thread():
             for number in _HELD:
                 handler = signal.getsignal(number)
@@ -53,5 +78,6 @@ class HeldSignals:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Put the handlers back and let them have what came."""
         self.restore()
+        self._lock.release()
         for number in self._came:
             signal.raise_signal(number)

@@ -14,16 +14,13 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pytest_tpu.errors import WorldStopped
-from pytest_tpu.process.held import HeldSignals
+from pytest_tpu.process.held import INTERRUPT, HeldSignals
 from pytest_tpu.process.lifeline import children_die_too, die_with_parent
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.wire import Reader, Writer
-
-INTERRUPT = signal.SIGRTMIN + 4 if sys.platform == "linux" else signal.SIGTERM
-"""Asks an ordinal to leave its body. A real-time signal: programs under test have handlers for all the usual ones."""
 
 REAP_BOUND = 10.0
 """Seconds to wait for the kernel after SIGKILL; a process in an uninterruptible call may take longer."""
@@ -36,15 +33,20 @@ class Gate:
     """Where ordinals wait after their body until all others have ended theirs.
 
     An ordinal that left early would close the sockets that the others still talk through. The controller holds the
-    only write end: it opens the gate by closing it, and a controller that dies opens it too.
+    only write end: it opens the gate by closing it, and a controller that dies opens it too. Whatever else is forked,
+    the ordinals of a launch of another thread included, must not keep that end.
     """
 
+    _closed: ClassVar[set[Gate]] = set()
+    _lock: ClassVar[threading.RLock] = threading.RLock()
+
     def __init__(self) -> None:
-        self._exit, self._entry = os.pipe()
-        self._open = False
+        with Gate._lock:
+            self._exit, self._entry = os.pipe()
+            Gate._closed.add(self)
 
     def inherit(self) -> None:
-        """Keep, in an ordinal, only the end that waits."""
+        """Keep, in a child, only the end that waits."""
         os.close(self._entry)
 
     def wait(self) -> None:
@@ -53,10 +55,35 @@ class Gate:
 
     def open(self) -> None:
         """Let all ordinals go; may be called more than once."""
-        if not self._open:
-            self._open = True
-            os.close(self._entry)
-            os.close(self._exit)
+        with Gate._lock:
+            if self in Gate._closed:
+                Gate._closed.remove(self)
+                os.close(self._entry)
+                os.close(self._exit)
+
+    @classmethod
+    def before_fork(cls) -> None:
+        """Let no gate be half made, or half open, in a child."""
+        cls._lock.acquire()
+
+    @classmethod
+    def after_fork(cls) -> None:
+        """Go on in the parent."""
+        cls._lock.release()
+
+    @classmethod
+    def after_fork_in_child(cls) -> None:
+        """Keep of all gates only the ends that wait."""
+        for gate in cls._closed:
+            gate.inherit()
+        cls._closed.clear()
+        cls._lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=Gate.before_fork, after_in_parent=Gate.after_fork, after_in_child=Gate.after_fork_in_child
+    )
 
 
 class OrdinalProcess:
@@ -122,7 +149,6 @@ class OrdinalProcess:
         # A group of its own: the terminal's Ctrl-C reaches the controller alone, which then looks before it stops
         # the world, and what this process starts can be ended with it.
         os.setpgid(0, 0)
-        gate.inherit()
         self.output.redirect()
         sys.stdin = self._stdin
         # To this ordinal's own file: a crash prints its Python stacks there, and not over those of the others.

@@ -6,7 +6,8 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
-from pytest_tpu.process.ordinal_process import INTERRUPT, REAP_BOUND, OrdinalProcess
+from pytest_tpu.process.held import INTERRUPT
+from pytest_tpu.process.ordinal_process import REAP_BOUND, OrdinalProcess
 
 
 def stop(

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pytest_tpu.process.held import HeldSignals
-from pytest_tpu.process.ordinal_process import INTERRUPT, Gate, OrdinalProcess
+from pytest_tpu.process.held import INTERRUPT, HeldSignals
+from pytest_tpu.process.ordinal_process import Gate, OrdinalProcess
 from pytest_tpu.process.output import OutputFiles
 
 pytestmark = pytest.mark.process
@@ -213,20 +213,21 @@ class TestSignals:
 
         assert [process.pid] == messages(process, 1)
 
-    def test_held(self) -> None:
+    @pytest.mark.parametrize("number", [signal.SIGALRM, INTERRUPT], ids=["alarm", "interrupt"])
+    def test_held(self, number: signal.Signals) -> None:
         """Signals that come while they are held have their effect at the end, and the handlers are as before."""
         came: list[int] = []
-        before = signal.signal(signal.SIGALRM, lambda number, frame: came.append(number))
+        before = signal.signal(number, lambda number, frame: came.append(number))
         try:
-            handler = signal.getsignal(signal.SIGALRM)
+            handler = signal.getsignal(number)
             with HeldSignals():
-                signal.raise_signal(signal.SIGALRM)
+                signal.raise_signal(number)
                 during = list(came)
 
-            assert ([], [signal.SIGALRM]) == (during, came)
-            assert handler is signal.getsignal(signal.SIGALRM)
+            assert ([], [number]) == (during, came)
+            assert handler is signal.getsignal(number)
         finally:
-            signal.signal(signal.SIGALRM, before)
+            signal.signal(number, before)
 
 
 class TestBusy:

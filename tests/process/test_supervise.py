@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +327,52 @@ class TestInterrupted:
         thread.join(20)
 
         assert (0, 1) == ended[0].data
+
+
+class TestTwoAtATime:
+    def test_ends(self, tmp_path: Path) -> None:
+        """A launch ends while one of another thread, begun after it, is still running."""
+
+        def first(ordinal: int) -> None:
+            wait_for((tmp_path / "second runs").exists)
+
+        def second(ordinal: int) -> None:
+            (tmp_path / "second runs").touch()
+            wait_for((tmp_path / "first has ended").exists)
+
+        ended: list[Ended] = []
+        thread = threading.Thread(target=lambda: ended.append(launch(second)))
+
+        def begin_second(ordinal: int, output: OutputFiles, rest: bool) -> None:
+            if thread.ident is None:
+                thread.start()
+
+        ended.append(launch(first, on_output=begin_second))
+        (tmp_path / "first has ended").touch()
+        thread.join(20)
+
+        assert [VerdictKind.AGREED, VerdictKind.AGREED] == [one.verdict.kind for one in ended]
+
+    def test_starts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """While one launch forks, with the standard input put away, another waits."""
+        popen: Any = multiprocessing.popen_fork.Popen
+        original = popen._launch
+        together, met = threading.Barrier(2), []
+
+        def fork(self: Any, process: Any) -> None:
+            with suppress(threading.BrokenBarrierError):
+                together.wait(0.3)
+                met.append(process.name)
+            original(self, process)
+
+        monkeypatch.setattr(popen, "_launch", fork)
+        threads = [threading.Thread(target=launch, args=(lambda ordinal: None,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+
+        assert [] == met
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
