@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sysconfig
 import time
 import traceback
 import unittest
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -18,7 +15,7 @@ import pytest
 from pytest_tpu.errors import MismatchError, ResultError, WorldStopped
 from pytest_tpu.model.messages import Exited, Finished
 from pytest_tpu.model.verdict import Outcome
-from pytest_tpu.ordinal.frames import end_at_the_call
+from pytest_tpu.ordinal.frames import end_at_the_call, user_line
 from pytest_tpu.ordinal.pickling import Shared
 
 
@@ -80,7 +77,7 @@ def _raised(error: BaseException, shared: Shared, to_host: Callable[[Any], Any])
     if outcome is Outcome.FAILED:
         reason = traceback.format_exception_only(type(error), error)[-1].strip()
     data = Raised(error=shared.pack_error(error, to_host), text=text)
-    return Finished(at=at, outcome=outcome, reason=reason, where=_user_line(begin), data=data)
+    return Finished(at=at, outcome=outcome, reason=reason, where=user_line(begin, Path.cwd()), data=data)
 
 
 def _unreturned(value: Any, error: Exception, shared: Shared, at: float) -> Finished:
@@ -98,18 +95,6 @@ def _outcome(error: BaseException) -> Outcome:
     if isinstance(error, (pytest.skip.Exception, unittest.SkipTest)):
         return Outcome.SKIPPED
     return Outcome.GAVE_UP if isinstance(error, pytest.xfail.Exception) else Outcome.FAILED
-
-
-def _user_line(begin: TracebackType | None) -> str:
-    """The innermost line that is neither installed nor ours, as a path from here where that is shorter."""
-    paths = sysconfig.get_paths()
-    others = (Path(__file__).parents[1], *(Path(paths[name]) for name in ("stdlib", "purelib", "platlib")))
-    for frame in reversed(traceback.extract_tb(begin)):
-        path = Path(frame.filename)
-        if not any(path.is_relative_to(other) for other in others):
-            shown = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
-            return f"{shown}:{frame.lineno}"
-    return ""
 
 
 class OrdinalTraceback(Exception):

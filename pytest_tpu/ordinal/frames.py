@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import sysconfig
+import traceback
 from pathlib import Path
+from types import TracebackType
 
 from pytest_tpu.errors import TpuError
 
 _OURS = str(Path(__file__).parents[1])
+_PATHS = sysconfig.get_paths()
+_OTHERS = (_OURS, *(_PATHS[name] for name in ("stdlib", "purelib", "platlib")))
+
+
+def user_line(begin: TracebackType | None, root: Path) -> str:
+    """The innermost line that is neither installed nor ours, as a path from `root` if it is below; or nothing.
+
+    Args:
+        begin: of the exception.
+        root: where the user is.
+    """
+    for frame, number in reversed(list(traceback.walk_tb(begin))):
+        path = Path(frame.f_code.co_filename)
+        if path.is_absolute() and not any(path.is_relative_to(other) for other in _OTHERS):
+            shown = os.path.relpath(path, root) if path.is_relative_to(root) else str(path)
+            # An exception of a signal's handler may stand at an instruction that belongs to no line.
+            return f"{shown}:{number or frame.f_code.co_firstlineno}"
+    return ""
 
 
 def end_at_the_call(error: BaseException) -> None:

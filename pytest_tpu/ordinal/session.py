@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -17,7 +15,7 @@ from pytest_tpu.errors import MismatchError, WorldStopped
 from pytest_tpu.model.messages import Exited, Finished
 from pytest_tpu.model.reported import PhaseReported, Recorded, Reported, Subtest, is_plain, plain_properties
 from pytest_tpu.model.verdict import Outcome
-from pytest_tpu.ordinal.frames import end_at_the_call
+from pytest_tpu.ordinal.frames import end_at_the_call, user_line
 from pytest_tpu.process.output import OutputFiles
 
 When = Literal["setup", "call", "teardown"]
@@ -158,7 +156,7 @@ def _run_phase(item: pytest.Item, when: When, act: Callable[[], None]) -> _Phase
         report = _stopped(item, when)
     else:
         report = item.ihook.pytest_runtest_makereport(item=item, call=call)
-    where = "" if call.excinfo is None else _user_line(call.excinfo, item.config.rootpath)
+    where = "" if call.excinfo is None else user_line(call.excinfo.tb, item.config.rootpath)
     return _Phase(report, None if call.excinfo is None else call.excinfo.value, where, at)
 
 
@@ -168,21 +166,6 @@ def _stopped(item: pytest.Item, when: When) -> pytest.TestReport:
     report.outcome = "failed"
     report.longrepr = "stopped by the controller"
     return report
-
-
-def _user_line(excinfo: pytest.ExceptionInfo[BaseException], root: Path) -> str:
-    """The innermost line that is the user's own: below the root directory and not installed."""
-    ours = Path(__file__).parents[1]
-    places = [(Path(str(entry.path)), entry.lineno + 1) for entry in excinfo.traceback]
-    own = [
-        (path, line)
-        for path, line in places
-        if path.is_relative_to(root) and "site-packages" not in path.parts and not path.is_relative_to(ours)
-    ]
-    if not own:
-        return ""
-    path, line = own[-1]
-    return f"{os.path.relpath(path, root)}:{line}"
 
 
 def _finished(phases: Sequence[_Phase], reported: Reported) -> Finished:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from pathlib import Path
+from types import SimpleNamespace, TracebackType
+from typing import cast
+
+import pytest
 
 import pytest_tpu
 from pytest_tpu.errors import MismatchError
-from pytest_tpu.ordinal.frames import end_at_the_call
+from pytest_tpu.ordinal.frames import end_at_the_call, user_line
 
 
 def failed_in(path: str, error: Exception) -> Exception:
@@ -54,3 +59,40 @@ def test_an_error_raised_outside_keeps_its_lines() -> None:
     end_at_the_call(error)
 
     assert ["test_frames.py", "user.py"] == shown(error)
+
+
+INSTALLED = str(Path(sysconfig.get_paths()["purelib"]) / "library.py")
+
+
+@pytest.mark.parametrize(
+    ("expected", "path"),
+    [
+        ("tests/test_it.py:2", "/user/tests/test_it.py"),
+        ("/elsewhere/helper.py:2", "/elsewhere/helper.py"),
+        ("here", INSIDE),
+        ("here", INSTALLED),
+        ("here", "<string>"),
+    ],
+)
+def test_user_line(expected: str, path: str) -> None:
+    """The line that counts is the innermost that is neither installed nor ours, whoever runs it."""
+    error = failed_in(path, ValueError("a fault"))
+    line = user_line(error.__traceback__, Path("/user"))
+
+    assert expected == ("here" if line.startswith(f"{__file__}:") else line)
+
+
+def test_user_line_without_number() -> None:
+    """A signal may arrive at an instruction that belongs to no line: its function is told then."""
+
+    def code() -> None:
+        """Stand for one."""
+
+    class Entry:
+        tb_frame = SimpleNamespace(f_code=code.__code__)
+        tb_lineno = None
+        tb_next = None
+
+    entry = cast("TracebackType", Entry())
+
+    assert f"{__file__}:{code.__code__.co_firstlineno}" == user_line(entry, Path("/user"))
