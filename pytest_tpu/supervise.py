@@ -23,7 +23,7 @@ from pytest_tpu.model.messages import Exited, Finished, Ready
 from pytest_tpu.model.place import Place
 from pytest_tpu.model.position import Position
 from pytest_tpu.model.verdict import OrdinalState, Outcome, Phase, Verdict
-from pytest_tpu.process.held import HeldSignals
+from pytest_tpu.process.held import HeldSignals, ends_are_kept
 from pytest_tpu.process.ordinal_process import Gate, OrdinalProcess
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.process.shutdown import stop
@@ -90,6 +90,7 @@ def supervise(launch: Launch, backend: Backend | None) -> Ended:
     process of the world outlives the call.
     """
     with ExitStack() as stack:
+        stack.enter_context(ends_are_kept())
         plan = None if launch.alone or backend is None else stack.enter_context(backend.plan(launch.cores))
         world = _World(launch)
         stack.callback(world.close)

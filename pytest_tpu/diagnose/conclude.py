@@ -9,7 +9,7 @@ from pytest_tpu.diagnose.stall import Stall
 from pytest_tpu.diagnose.words import join_ordinals, process_end, seconds
 from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.position import Position
-from pytest_tpu.model.verdict import OrdinalState, Outcome, Phase, Verdict, VerdictKind
+from pytest_tpu.model.verdict import UNKNOWN_END, OrdinalState, Outcome, Phase, Verdict, VerdictKind
 
 _RAISED = {Outcome.FAILED, Outcome.MISMATCHED, Outcome.REFUSED, Outcome.XFAILED}
 _LEFT_WELL = {Outcome.PASSED, Outcome.SKIPPED, Outcome.GAVE_UP, Outcome.XPASSED}
@@ -163,7 +163,10 @@ def _raised(states: Sequence[OrdinalState], first: OrdinalState, noun: str) -> _
 def _died(states: Sequence[OrdinalState], first: OrdinalState, noun: str) -> _Conclusion:
     said = f"after it had reported {first.outcome.value}" if first.outcome else "without a report"
     assert first.exit_code is not None
-    return VerdictKind.LOST, first.ordinal, f"{_name(first, states, noun)}: {process_end(first.exit_code)}, {said}"
+    end = process_end(first.exit_code)
+    if first.exit_code == UNKNOWN_END:
+        end += " (SIGCHLD is ignored, or something else waited for the process)"
+    return VerdictKind.LOST, first.ordinal, f"{_name(first, states, noun)}: {end}, {said}"
 
 
 def _at_the_limit(states: Sequence[OrdinalState], limits: Limits, noun: str) -> _Conclusion:

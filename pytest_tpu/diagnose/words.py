@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
+from pytest_tpu.model.verdict import UNKNOWN_END
+
 
 def join_ordinals(ordinals: Iterable[int]) -> str:
     """Write ordinals as ranges: ``"0-3, 6"``."""
@@ -19,6 +21,8 @@ def join_ordinals(ordinals: Iterable[int]) -> str:
 
 def process_end(exit_code: int) -> str:
     """Write the end of a process: ``"killed by SIGSEGV (11)"``, ``"killed by signal 43"`` or ``"exit code 3"``."""
+    if exit_code == UNKNOWN_END:
+        return "exit code lost"
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:

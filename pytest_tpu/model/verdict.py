@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from pytest_tpu.errors import TpuError
+
+UNKNOWN_END: Final = 256
+"""The exit code of a process whose own is lost: something else took it. No process has this one."""
 
 
 class VerdictKind(Enum):
@@ -70,7 +74,7 @@ class OrdinalState:
         outcome: its own word, once given.
         reason: that word's one line, for example ``"AssertionError: assert 3 == 2"``.
         where: the user's line that belongs to it, for example ``"test_step.py:41"``.
-        exit_code: of the ended process, negative for a signal; None while it runs.
+        exit_code: of the ended process, negative for a signal, UNKNOWN_END if it is lost; None while it runs.
         exit_at: when it was last seen alive before its end, monotonic seconds: others that raise just after that
             rather follow from its death than cause it.
         stopped: whether the controller had begun to end it before it ended.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pytest_tpu.errors import WorldStopped
+from pytest_tpu.model.verdict import UNKNOWN_END
 from pytest_tpu.process.held import INTERRUPT, HeldSignals
 from pytest_tpu.process.lifeline import children_die_too, die_with_parent
 from pytest_tpu.process.output import OutputFiles
@@ -179,18 +180,25 @@ class OrdinalProcess:
         # Before the look: between the two it may end, and another ordinal raise because of it.
         now = time.monotonic()
         if self.exit_code is None and _has_ended(self.pid):
-            # Before it is reaped: until then its number can't be another process's.
-            _signal_group(self.pid, signal.SIGKILL)
-            self._process.join()
-            self.exit_code = self._process.exitcode
-            self.exit_at = self._alive_at
+            self._end()
         elif self.exit_code is None:
             self._alive_at = now
         return self.exit_code is not None
 
+    def _end(self) -> None:
+        # Before it is reaped: until then its number can't be another process's.
+        if not _is_reaped(self.pid):
+            _signal_group(self.pid, signal.SIGKILL)
+        self._process.join()
+        if self._process.exitcode is None:
+            # Nothing else makes multiprocessing let go of a process that was reaped by somebody else.
+            self._process._popen.returncode = UNKNOWN_END  # type: ignore[attr-defined]  # noqa: SLF001
+        self.exit_code = self._process.exitcode
+        self.exit_at = self._alive_at
+
     def signal(self, number: int, *, group: bool = False) -> None:
         """Send a signal to the process, or to all that it started too."""
-        if self.exit_code is not None:
+        if self.exit_code is not None or _is_reaped(self.pid):
             return
         if group:
             _signal_group(self.pid, number)
@@ -251,6 +259,15 @@ def _has_ended(pid: int) -> bool:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
         return True
+
+
+def _is_reaped(pid: int) -> bool:
+    """Whether its number may be another process's by now, since somebody else took its exit code."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _signal_group(pid: int, number: int) -> None:

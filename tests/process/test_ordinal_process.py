@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pytest_tpu.model.verdict import UNKNOWN_END
 from pytest_tpu.process.held import INTERRUPT, HeldSignals
 from pytest_tpu.process.ordinal_process import Gate, OrdinalProcess
 from pytest_tpu.process.output import OutputFiles
@@ -116,6 +117,19 @@ class TestEnd:
     def test_exit_code(self, start: Start, code: int, body: Callable[[Send], Any]) -> None:
         """Every end has its code."""
         assert code == ended(start(body))
+
+    def test_reaped_by_another(self, start: Start, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One whose exit code somebody else took has ended, and its number, maybe another's by now, gets no signal."""
+        process = start(lambda send: None)
+        gate.open()
+        os.waitpid(process.pid, 0)
+        sent: list[int] = []
+        monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(pid))
+        monkeypatch.setattr(os, "killpg", lambda pid, number: sent.append(pid))
+        process.signal(signal.SIGTERM, group=True)
+
+        assert UNKNOWN_END == ended(process)
+        assert [] == sent
 
     def test_what_it_left(self, start: Start, gate: Gate) -> None:
         """What it started is ended when it has ended."""

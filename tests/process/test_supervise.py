@@ -22,7 +22,7 @@ from pytest_tpu.errors import BackendError
 from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.messages import Exited, Finished
 from pytest_tpu.model.place import Place
-from pytest_tpu.model.verdict import Outcome, VerdictKind
+from pytest_tpu.model.verdict import UNKNOWN_END, Outcome, VerdictKind
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.supervise import Ended, Launch, Work, supervise
 
@@ -327,6 +327,34 @@ class TestInterrupted:
         thread.join(20)
 
         assert (0, 1) == ended[0].data
+
+
+class TestIgnoredChildren:
+    """A shell or an entry point may start pytest with SIGCHLD ignored: the kernel then forgets how a child ended."""
+
+    @pytest.fixture(autouse=True)
+    def ignored(self) -> Iterator[None]:
+        """Ignore the end of children."""
+        before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        yield
+        signal.signal(signal.SIGCHLD, before)
+
+    def test_main_thread(self) -> None:
+        """A launch is as any other, and leaves the disposition as it was."""
+        assert launch(lambda ordinal: ordinal).verdict.passed
+        assert signal.SIG_IGN is signal.getsignal(signal.SIGCHLD)
+
+    def test_another_thread(self) -> None:
+        """Where the disposition can't be changed, the verdict says what is missing, without delay."""
+        ended: list[Ended] = []
+        thread = threading.Thread(target=lambda: ended.append(launch(lambda ordinal: ordinal)))
+        thread.start()
+        thread.join(20)
+        verdict = ended[0].verdict
+
+        assert VerdictKind.LOST is verdict.kind
+        assert ": exit code lost (SIGCHLD is ignored, " in verdict.headline
+        assert {UNKNOWN_END} == {state.exit_code for state in verdict.ordinals}
 
 
 class TestTwoAtATime:

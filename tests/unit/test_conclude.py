@@ -7,7 +7,7 @@ import pytest
 from pytest_tpu.diagnose.conclude import Watched, conclude, must_stop, waiting_for_ended
 from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.position import Position
-from pytest_tpu.model.verdict import OrdinalState, Outcome, Phase, VerdictKind
+from pytest_tpu.model.verdict import UNKNOWN_END, OrdinalState, Outcome, Phase, VerdictKind
 from tests.fakes import died, runs, said, watched
 
 PASSED, FAILED, SKIPPED = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED
@@ -222,6 +222,13 @@ ENDS: dict[str, Row] = {
     ),
     "killed": ((died(0, -11), said(1, PASSED)), "LOST: ordinal 0: killed by SIGSEGV (11), without a report", 0, None),
     "left": ((said(0, PASSED), died(1, 0)), "LOST: ordinal 1: exit code 0, without a report", 1, None),
+    "nobody knows how it ended": (
+        (said(0, PASSED), said(1, PASSED, exit_code=UNKNOWN_END)),
+        "LOST: ordinal 1: exit code lost (SIGCHLD is ignored, or something else waited for the process), "
+        "after it had reported passed",
+        1,
+        None,
+    ),
     "left badly after its word": (
         (said(0, PASSED), said(1, PASSED, exit_code=3)),
         "LOST: ordinal 1: exit code 3, after it had reported passed",

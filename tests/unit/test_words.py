@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from pytest_tpu.diagnose.words import join_ordinals, process_end, seconds
+from pytest_tpu.model.verdict import UNKNOWN_END
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,7 @@ def test_join_ordinals(text: str, ordinals: list[int]) -> None:
         ("killed by SIGSEGV (11)", -signal.SIGSEGV),
         ("killed by SIGTERM (15)", -signal.SIGTERM),
         ("killed by signal 43", -43),
+        ("exit code lost", UNKNOWN_END),
     ],
 )
 def test_process_end(text: str, exit_code: int) -> None:
