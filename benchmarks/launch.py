@@ -30,6 +30,12 @@ OURS_COMMAND = "pytest-tpu, a command of one test, with its imports"
 HARNESS = "PyTorch's MultiProcessTestCase, per test"
 TORCHRUN = "torchrun, a command, with its imports"
 
+# What --check holds: a warm test against the bare loop and against PyTorch's harness, and what the plugin costs a run
+# that has no use for it. Above what was measured on an idle machine by as much as a busy one adds.
+MOST_OF_FLOOR = 2.5
+LEAST_FASTER_THAN_HARNESS = 20.0
+MOST_COLLECTION_CPU_S = 0.030
+
 
 class PartError(Exception):
     """A part did not run: its command, how it ended, and the end of what it said."""
@@ -46,6 +52,7 @@ class Plan:
     torchrun: int
     collect: int
     limit_s: float
+    check: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +219,22 @@ def table(took: dict[str, list[float]]) -> list[Row]:
     ]
 
 
+def missed(rows: list[Row], added: list[Took]) -> list[str]:
+    """What is worse than it may be, a line each; of what was left out nothing is said."""
+    lines = []
+    ours = next(row for row in rows if row.name == OURS)
+    if ours.of_floor > MOST_OF_FLOOR:
+        lines.append(f"{OURS}: {ours.of_floor:.2f} x the floor, at most {MOST_OF_FLOOR:g} x")
+    faster = ours.faster_than_harness
+    if faster is not None and faster < LEAST_FASTER_THAN_HARNESS:
+        lines.append(f"{OURS}: {faster:.1f} x faster than {HARNESS}, at least {LEAST_FASTER_THAN_HARNESS:g} x")
+    cpu_s = statistics.median(took.cpu_s for took in added) if added else 0.0
+    if cpu_s > MOST_COLLECTION_CPU_S:
+        most = f"at most {MOST_COLLECTION_CPU_S * 1000:.0f} ms"
+        lines.append(f"a collection without tpu tests: {cpu_s * 1000:.0f} ms more of processor time, {most}")
+    return lines
+
+
 def text(rows: list[Row], cores: int) -> str:
     """The table as text."""
     head = f"an empty test on {cores} ordinals: a device, one all-reduce"
@@ -238,6 +261,7 @@ def parse(arguments: list[str]) -> Plan:
     parser.add_argument("--torchrun", type=int, default=1, metavar="K", help="commands of torchrun; 0: none")
     parser.add_argument("--collect", type=int, default=15, metavar="K", help="pairs of --collect-only; 0: none")
     parser.add_argument("--limit", type=float, default=300.0, dest="limit_s", help="seconds for each part")
+    parser.add_argument("--check", action="store_true", help="fail where a ratio is worse than it may be")
     return Plan(**vars(parser.parse_args(arguments)))
 
 
@@ -259,7 +283,10 @@ def main(arguments: list[str]) -> int:
         cpu = statistics.median(took.cpu_s for took in added) * 1000
         print("pytest --collect-only of a file without tpu tests, with the plugin and without:")
         print(f"{clock:+.0f} ms by the clock, {cpu:+.0f} ms of processor time (medians of {len(added)} pairs)")
-    return 0
+    lines = missed(rows, added) if plan.check else []
+    for line in lines:
+        _say(f"missed: {line}")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":
