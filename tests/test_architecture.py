@@ -59,6 +59,31 @@ ONLY_IN: Mapping[str, str] = {"_pytest": "private", "torch_xla._internal": "back
 # Slow to import, and of no use to a run without tpu tests.
 HEAVY = ("torch", "torch_xla", "numpy", "psutil", "wrapt", "cloudpickle", "filelock")
 
+# All that a run without tpu tests loads of ours, and nothing else that pytest does not load itself: a user who has none
+# must not pay for us. It takes 30 ms, most of them for these; think of those users before you make the list longer.
+LIGHT = {
+    "pytest_tpu",
+    "pytest_tpu.backend",
+    "pytest_tpu.backend.chips",
+    "pytest_tpu.backend.choose",
+    "pytest_tpu.backend.package",
+    "pytest_tpu.collection",
+    "pytest_tpu.errors",
+    "pytest_tpu.fixtures",
+    "pytest_tpu.guard",
+    "pytest_tpu.markers",
+    "pytest_tpu.model",
+    "pytest_tpu.model.host",
+    "pytest_tpu.model.limits",
+    "pytest_tpu.model.settings",
+    "pytest_tpu.model.verdict",
+    "pytest_tpu.model.world",
+    "pytest_tpu.options",
+    "pytest_tpu.plugin",
+    "pytest_tpu.private",
+    "pytest_tpu.run",
+}
+
 # What launches and watches: a run without tpu tests never needs it, and importing it takes longer than the rest.
 ENGINE = ("pytest_tpu.supervise", "pytest_tpu.process", "pytest_tpu.ledger", "multiprocessing")
 
@@ -243,26 +268,42 @@ class TestLoading:
 
     def test_nothing_of_ours(self, tmp_path: Path) -> None:
         """A run without tpu tests imports neither torch nor torch_xla on the plugin's account, nor our own engine."""
-        (tmp_path / "test_plain.py").write_text("def test_plain(): pass\n", encoding="utf-8")
-        program = (
-            "import json, sys, pytest\n"
-            "code = pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:], 'test_plain.py'])\n"
-            "print(json.dumps([int(code), sorted(sys.modules)]))\n"
-        )
-        out = _run_python(program, *_plugin_argument(), cwd=tmp_path)
-        code, loaded = json.loads(out.splitlines()[-1])
+        loaded = _loaded_by_a_plain_run(tmp_path, *_plugin_argument())
 
-        assert 0 == code
         assert "pytest_tpu.plugin" in loaded
         assert [] == [name for name in (*HEAVY, *ENGINE) if name in loaded]
+
+    def test_nothing_unlisted(self, tmp_path: Path) -> None:
+        """A run without tpu tests loads a few light modules more than one without the plugin, and those are listed."""
+        with_us = _loaded_by_a_plain_run(tmp_path, *_plugin_argument())
+        without = _loaded_by_a_plain_run(tmp_path, "-p", "no:tpu", "-p", "no:pytest_tpu.plugin")
+
+        assert "pytest_tpu.plugin" not in without
+        assert sorted(LIGHT) == sorted(with_us - without)
+
+
+def _loaded_by_a_plain_run(folder: Path, *arguments: str) -> set[str]:
+    """The modules that a run of pytest has loaded in the end, in which one test without ordinals passed."""
+    (folder / "test_plain.py").write_text("def test_plain(): pass\n", encoding="utf-8")
+    program = (
+        "import json, sys, pytest\n"
+        "code = pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:], 'test_plain.py'])\n"
+        "print(json.dumps([int(code), sorted(sys.modules)]))\n"
+    )
+    code, loaded = json.loads(_run_python(program, *arguments, cwd=folder).splitlines()[-1])
+
+    assert 0 == code
+    return set(loaded)
 
 
 # Run before the package is imported: this Python becomes one of another platform, as far as imports can see. What
 # pytest and the standard library need of the real one is imported before.
 ELSEWHERE = """
 import asyncio, multiprocessing.connection, multiprocessing.context, multiprocessing.shared_memory, os, signal, sys
+import sysconfig
 import psutil, pytest, xdist, pytest_timeout
 platform, *arguments = sys.argv[1:]
+sysconfig.get_config_vars()
 
 class Without:
     def __init__(self, finder):
