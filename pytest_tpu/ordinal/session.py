@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ import pytest
 from pytest_tpu import private
 from pytest_tpu.errors import MismatchError, WorldStopped
 from pytest_tpu.model.messages import Exited, Finished
-from pytest_tpu.model.reported import PhaseReported, Recorded, Reported, Subtest, is_plain, plain_properties
+from pytest_tpu.model.reported import PhaseReported, Recorded, Reported, Subtest, plain_fields, plain_properties
 from pytest_tpu.model.verdict import Outcome
 from pytest_tpu.ordinal.frames import end_at_the_call, user_line
 from pytest_tpu.process.output import OutputFiles
@@ -123,10 +124,17 @@ class Session:
             phases.append(phase)
             send(PhaseReported(data=serialized(self.item.config, phase.report)))
 
-        if self.setup is not None:
-            run("setup", self.setup)
-        if not phases or phases[0].report.passed:
-            run("call", lambda: self.item.ihook.pytest_runtest_call(item=self.item))
+        try:
+            if self.setup is not None:
+                run("setup", self.setup)
+            if not phases or phases[0].report.passed:
+                run("call", lambda: self.item.ihook.pytest_runtest_call(item=self.item))
+        except (pytest.exit.Exception, KeyboardInterrupt):
+            # Pytest finishes fixtures at the end of the session then; here the process ends before that. What goes
+            # wrong in them would hide who asked for the end.
+            with suppress(BaseException):
+                self._finish()
+            raise
         run("teardown", self._finish)
         return phases
 
@@ -227,4 +235,4 @@ def serialized(config: pytest.Config, report: pytest.TestReport) -> dict[str, An
     """Turn a report into plain values, by pytest's own hook; what others have put on it and isn't plain stays here."""
     data: dict[str, Any] = config.hook.pytest_report_to_serializable(config=config, report=report)
     data["user_properties"] = plain_properties(report.user_properties)
-    return {name: value for name, value in data.items() if is_plain(value)}
+    return plain_fields(data)

@@ -251,3 +251,41 @@ class TestExit:
         assert pytest.ExitCode.INTERRUPTED == result.ret
         result.stdout.fnmatch_lines(["!* KeyboardInterrupt: * in the test !*"])
         result.assert_outcomes()
+
+    @pytest.mark.parametrize("end", ['pytest.exit("enough")', "raise KeyboardInterrupt"])
+    def test_finishes_fixtures(self, pytester: pytest.Pytester, end: str) -> None:
+        """What a fixture set up on an ordinal, or in an isolated process, is finished there before the session ends."""
+        pytester.makepyfile(
+            test_it=f"""
+            import multiprocessing
+            from pathlib import Path
+            import pytest
+            import pytest_tpu
+
+            @pytest.fixture
+            def helper(tpu_world):
+                yield
+                Path(f"finished {{tpu_world.ordinal}}").touch()
+
+            def test_on_ordinals(helper, tpu_world):
+                tpu_world.rendezvous("both are set up")
+                if tpu_world.ordinal == 1:
+                    {end}
+                tpu_world.rendezvous("never complete")
+
+            @pytest.fixture
+            def plain():
+                yield
+                Path("finished").touch()
+                raise ValueError("hides nothing")
+
+            @pytest_tpu.isolated
+            def test_isolated(plain):
+                {end}
+            """
+        )
+        for name in ("test_on_ordinals", "test_isolated"):
+            result = pytester.runpytest_inprocess("--tpu-cores=2", f"test_it.py::{name}", no_reraise_ctrlc=True)
+
+            assert pytest.ExitCode.INTERRUPTED == result.ret
+        assert ["finished", "finished 0", "finished 1"] == sorted(path.name for path in pytester.path.glob("finished*"))
