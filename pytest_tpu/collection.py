@@ -10,7 +10,7 @@ import pytest
 from pytest_tpu.errors import SettingError
 from pytest_tpu.markers import apply, availability, core_ids, launch_of, world_sizes
 from pytest_tpu.model.limits import Limits
-from pytest_tpu.model.settings import LaunchKind
+from pytest_tpu.model.settings import LaunchKind, MarkedLaunch
 from pytest_tpu.options import isolates
 from pytest_tpu.run import Run
 
@@ -45,13 +45,16 @@ def ours(items: Sequence[pytest.Item], run: Run) -> list[tuple[pytest.Item, Want
 
 
 def _wanted(item: pytest.Item, run: Run) -> Wanted | None:
-    marked = launch_of(item)
+    marked = _marked(item)
     fixtures = frozenset(getattr(item, "fixturenames", ()))
     kind = marked.kind if marked is not None else None
     if marked is None and "tpu_world" in fixtures:
         kind = LaunchKind.MULTI_PROCESS
     elif marked is None and isolates(run.settings, item.iter_markers()):
         kind = LaunchKind.ISOLATED
+    if kind is LaunchKind.ISOLATED and item.config.getoption("setuponly", False):
+        # Its process would run the body too.
+        kind = None
     needs_host = marked is not None or bool(fixtures & _NEED_A_HOST)
     if kind is None and not needs_host:
         return None
@@ -63,6 +66,17 @@ def _wanted(item: pytest.Item, run: Run) -> Wanted | None:
         limits=settings.limits,
         refusal=availability(cores, run.host, run.settings, run.reason) if needs_host else None,
     )
+
+
+def _marked(item: pytest.Item) -> MarkedLaunch | None:
+    """Read the marker of an item; raises SettingError if it is wrong, or contradicts the fixtures."""
+    marked = launch_of(item)
+    if marked is not None and marked.kind is LaunchKind.ISOLATED and "tpu_world" in getattr(item, "fixturenames", ()):
+        raise SettingError(
+            f"{marked.kind.marker} on {item.nodeid} contradicts its fixture tpu_world: an isolated test is no ordinal"
+            " and has no world; use pytest_tpu.multi_process, or launch inside the test"
+        )
+    return marked
 
 
 def _cores(item: pytest.Item, marked: Sequence[int] | None) -> int | None:
@@ -95,7 +109,7 @@ def judged(report: pytest.CollectReport) -> pytest.CollectReport:
     for node in report.result or ():
         if isinstance(node, pytest.Item):
             try:
-                launch_of(node)
+                _marked(node)
             except SettingError as error:
                 report.outcome = "failed"
                 report.longrepr = str(error)

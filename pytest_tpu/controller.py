@@ -68,6 +68,9 @@ class Controller:
 
     def __init__(self, run: Run, items: Sequence[tuple[pytest.Item, Wanted]]) -> None:
         for item, wanted in items:
+            if SUBSTITUTES in item.stash:
+                # Plugins that repeat tests may list an item more than once.
+                continue
             if wanted.refusal is not None:
                 _refuse(item, wanted.refusal, run.settings)
             elif wanted.kind is not None:
@@ -156,6 +159,8 @@ def run_on_ordinals(item: pytest.Item, adopted: Adopted, deferred: Sequence[str]
     ended, phases = _launch(item, adopted, work, alone=False)
     substitute = reports.merged(ended.verdict, phases, _where(item))
     adopted.substitutes["call"] = substitute
+    if substitute.skip_reason is not None:
+        raise private.SkippedElsewhere(substitute.skip_reason)
     if not substitute.plain_pass:
         raise LaunchError(ended.verdict, ended.verdict.headline)
 
@@ -203,8 +208,11 @@ def _note_phases(item: pytest.Item, adopted: Adopted, ended: Ended, phases: Sequ
 def _end_phase(adopted: Adopted, when: str) -> None:
     """Make what happened in the process real here: what follows in pytest depends on it."""
     substitute = adopted.substitutes.get(when)
-    if substitute is not None and not substitute.plain_pass:
-        raise _IsolatedPhase(f"{when} in the isolated process")
+    if substitute is None or substitute.plain_pass:
+        return
+    if substitute.skip_reason is not None:
+        raise private.SkippedElsewhere(substitute.skip_reason)
+    raise _IsolatedPhase(f"{when} in the isolated process")
 
 
 class _IsolatedPhase(Exception):
@@ -244,7 +252,9 @@ def substitute_report(item: pytest.Item, call: pytest.CallInfo[None], report: py
 
 def _failed_here(call: pytest.CallInfo[None]) -> bool:
     """Whether something other than what the ordinals said ended the phase: a plugin, a thread of the controller."""
-    return call.excinfo is not None and not isinstance(call.excinfo.value, (LaunchError, _IsolatedPhase))
+    return call.excinfo is not None and not isinstance(
+        call.excinfo.value, (LaunchError, _IsolatedPhase, private.SkippedElsewhere)
+    )
 
 
 def _ready(item: pytest.Item, adopted: Adopted, when: str) -> Backend | None:

@@ -18,6 +18,7 @@ from _pytest._code.code import ExceptionRepr, ReprEntryNative, ReprExceptionInfo
 from _pytest.capture import CaptureIO
 from _pytest.logging import LoggingPlugin, _LiveLoggingStreamHandler
 from _pytest.mark.expression import Expression
+from _pytest.outcomes import Skipped
 
 _KEPT: list[object] = []
 """Objects that share a file with the controller: closing or collecting them here would be seen there, or warned of."""
@@ -216,6 +217,10 @@ def set_headline(longrepr: object, headline: str) -> bool:
         return False
     crash.message = headline
     return True
+
+
+class SkippedElsewhere(Skipped):
+    """Stands in for a skip in another process: debuggers take what is raised for an error unless it is a skip too."""
 
 
 def compile_markexpr(markexpr: str) -> Expression:

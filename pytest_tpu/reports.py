@@ -36,6 +36,14 @@ class Substitute:
         """Whether it is what the controller would report anyway."""
         return self.outcome == "passed" and self.wasxfail is None
 
+    @property
+    def skip_reason(self) -> str | None:
+        """Why the body was skipped; None if it was not, or only by an xfail mark."""
+        if self.outcome != "skipped" or self.wasxfail is not None:
+            return None
+        text = self.longrepr[2] if isinstance(self.longrepr, tuple) else self.longrepr
+        return str(text).removeprefix("Skipped: ")
+
     def apply(self, report: pytest.TestReport) -> None:
         """Write it into pytest's report of that phase."""
         report.outcome = self.outcome  # type: ignore[assignment]

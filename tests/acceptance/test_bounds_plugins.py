@@ -144,3 +144,93 @@ def lives(pid: int) -> bool:
     with suppress(psutil.NoSuchProcess):
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     return False
+
+
+OF_BOTH_KINDS = """
+    import pytest
+    import pytest_tpu
+
+    def test_passes(tpu_world):
+        assert 2 == tpu_world.size
+
+    @pytest_tpu.isolated
+    def test_isolated():
+        pass
+
+    def test_skips(tpu_world):
+        pytest.skip("not here")
+
+    @pytest_tpu.isolated
+    def test_isolated_skips():
+        pytest.skip("not here")
+
+    @pytest.fixture
+    def skipping():
+        pytest.skip("not here")
+
+    @pytest_tpu.isolated
+    def test_isolated_skips_in_a_fixture(skipping):
+        pass
+
+    def test_fails(tpu_world):
+        assert not tpu_world.ordinal
+"""
+
+
+def test_listed_twice(run_on_ordinals: RunOnOrdinals) -> None:
+    """A test that a plugin put on the list twice runs twice, each time in a world of its own."""
+    result = run_on_ordinals(
+        OF_BOTH_KINDS,
+        "-k",
+        "test_passes or test_isolated",
+        *SHOW_ALL,
+        conftest="def pytest_collection_modifyitems(items): items *= 2",
+    )
+
+    result.assert_outcomes(passed=4, skipped=4)
+
+
+def test_skips_interest_no_debugger(run_on_ordinals: RunOnOrdinals) -> None:
+    """A skip is none of the exceptions at which --pdb opens a prompt, and a failure is one."""
+    conftest = """
+        def pytest_exception_interact(node):
+            print("a prompt for", node.name)
+    """
+    result = run_on_ordinals(OF_BOTH_KINDS, "-s", *SHOW_ALL, conftest=conftest)
+
+    result.assert_outcomes(passed=2, skipped=3, failed=1)
+    prompts = [line.partition("a prompt for ")[2] for line in result.outlines if "a prompt for" in line]
+    assert ["test_fails"] == prompts
+    assert {"SKIPPED Skipped: not here"} == {line for line in summary(result).values() if line.startswith("SKIPPED")}
+
+
+@pytest.mark.parametrize("option", ["--setup-only", "--setup-plan"])
+@pytest.mark.parametrize("isolate", [(), ("--tpu-isolate",)], ids=["marked", "all"])
+def test_setup_only(run_on_ordinals: RunOnOrdinals, option: str, isolate: tuple[str, ...]) -> None:
+    """Where pytest runs no bodies, none of those of marked or isolated tests run."""
+    result = run_on_ordinals(
+        """
+        import pytest
+        import pytest_tpu
+
+        @pytest.fixture
+        def number():
+            return 1
+
+        @pytest_tpu.isolated
+        def test_isolated(number):
+            raise AssertionError
+
+        def test_plain(number):
+            raise AssertionError
+
+        def test_on_ordinals(tpu_world, number):
+            raise AssertionError
+        """,
+        option,
+        *isolate,
+    )
+
+    result.assert_outcomes()
+    assert pytest.ExitCode.OK == result.ret
+    assert 3 == result.stdout.str().count("SETUP    F number")

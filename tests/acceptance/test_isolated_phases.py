@@ -417,6 +417,29 @@ class TestPhases:
 
         result.assert_outcomes(passed=1, skipped=1)
 
+    @pytest.mark.parametrize("asks", ["tpu_world", "asks_too"])
+    def test_world_is_refused(self, run_on_ordinals: RunOnOrdinals, asks: str) -> None:
+        """An isolated test is no ordinal: one that asks for the world, itself or by a fixture, is an error by name."""
+        result = run_on_ordinals(
+            f"""
+            import pytest
+            import pytest_tpu
+
+            @pytest.fixture
+            def asks_too(tpu_world):
+                return tpu_world
+
+            @pytest_tpu.isolated
+            def test_both({asks}):
+                pass
+            """
+        )
+
+        assert pytest.ExitCode.INTERRUPTED == result.ret
+        result.stdout.fnmatch_lines(
+            ["tpu_isolated on test_it.py::test_both contradicts its fixture tpu_world: an isolated test *"]
+        )
+
 
 class TestShipped:
     def test_output(self, run_on_ordinals: RunOnOrdinals) -> None:
