@@ -11,7 +11,8 @@ import pytest
 from pytest_tpu.model.verdict import VerdictKind
 from pytest_tpu.options import OPTIONS
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def block(comment: str, language: str) -> str:
@@ -71,3 +72,15 @@ def test_the_table_of_verdicts_names_every_kind() -> None:
     table = README.partition("## Verdicts")[2].partition("## ")[0]
 
     assert [kind.value for kind in VerdictKind] == re.findall(r"^\| ([A-Z]+) \|", table, re.MULTILINE)
+
+
+def test_ci_runs_the_command_of_the_readme() -> None:
+    """What the README says runs all checks, and what CONTRIBUTING.md says, is what CI runs."""
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^    python3 -m venv .* && \.venv/bin/tox (.*)$", README, re.MULTILINE)
+    # The other one is for the examples.
+    (command,) = [arguments for arguments in shown if " examples" not in arguments]
+
+    assert [command] == re.findall(r'"\$venv/bin/tox" ([^<|>]*) <', script)
+    assert f"\n    .venv/bin/tox {command}\n" in contributing
