@@ -49,5 +49,9 @@ class ResultError(TpuError):
     """What an ordinal returned could not be brought to the controller."""
 
 
+class MessageError(TpuError):
+    """What an ordinal has to tell the controller can't be pickled; the text says what, and what is in its way."""
+
+
 class WorldStopped(BaseException):
     """Raised inside an ordinal when the controller stops the world: never caught by ``except Exception``."""

@@ -16,7 +16,7 @@ from typing import Any
 from pytest_tpu.backend import Backend
 from pytest_tpu.diagnose.conclude import Watched, conclude, must_stop, waiting_for_ended
 from pytest_tpu.diagnose.stall import Stall, find_stall
-from pytest_tpu.errors import TpuError
+from pytest_tpu.errors import MessageError, TpuError
 from pytest_tpu.ledger import Ledger
 from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.messages import Exited, Finished, Ready
@@ -131,7 +131,10 @@ class _World:
         place = Place(ordinal=ordinal, size=launch.size, meetings=self._ledger.meetings(ordinal), plan=plan)
 
         def body(output: OutputFiles, send: Send) -> None:
-            send(_live(launch, place, backend, output, send))
+            try:
+                send(_live(launch, place, backend, output, send))
+            except MessageError as error:
+                send(Finished(at=time.monotonic(), outcome=Outcome.FAILED, reason=str(error)))
 
         process = OrdinalProcess(ordinal, body, self._gate, held)
         self._processes.append(process)

@@ -8,6 +8,8 @@ import struct
 import threading
 from typing import Any
 
+from pytest_tpu.errors import MessageError
+
 _LENGTH = struct.Struct("!Q")
 _CHUNK = 1 << 16
 
@@ -22,8 +24,17 @@ class Writer:
         self._postponed: BaseException | None = None
 
     def send(self, message: Any) -> None:
-        """Write one message; raises BrokenPipeError when the controller is gone."""
-        payload = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        """Write one message.
+
+        Raises:
+            BrokenPipeError: the controller is gone.
+            MessageError: it can't be pickled, and nothing was written.
+        """
+        try:
+            payload = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            kind = type(message).__name__
+            raise MessageError(f"{kind} can't be sent from an ordinal: {type(error).__name__}: {error}") from error
         with self._lock:
             self._writing = threading.get_ident()
             try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,13 +52,35 @@ class Recorded:
         return warnings.WarningMessage(self.text, category, self.filename, self.lineno)
 
 
-def is_plain(value: object) -> bool:
-    """Whether a value is made of numbers and texts only, and may travel."""
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        return False
-    return True
+def plain(value: object) -> object:
+    """Rebuild a value from Python's own numbers and texts, alone and in lists, tuples and dicts.
+
+    What a test derives from these (an enum of texts, NumPy's float) may be unknown where it arrives, and if its class
+    is local it can't even be pickled.
+
+    Raises:
+        TypeError: it has anything else in it.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, (list, tuple)):
+        items = [plain(item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    raise TypeError(f"{type(value).__name__} is neither a number nor a text")
+
+
+def plain_fields(data: Mapping[str, object]) -> dict[str, object]:
+    """Keep of the fields of a report those that may travel."""
+    fields = {}
+    for name, value in data.items():
+        with suppress(TypeError, RecursionError):
+            fields[name] = plain(value)
+    return fields
 
 
 def plain_properties(properties: Iterable[tuple[str, object]]) -> tuple[tuple[str, object], ...]:
@@ -66,7 +88,14 @@ def plain_properties(properties: Iterable[tuple[str, object]]) -> tuple[tuple[st
 
     An XLA tensor that came whole would initialise the runtime where it arrives.
     """
-    return tuple((name, value if is_plain(value) else str(value)) for name, value in properties)
+    return tuple((str(name), _plain_or_text(value)) for name, value in properties)
+
+
+def _plain_or_text(value: object) -> object:
+    try:
+        return plain(value)
+    except (TypeError, RecursionError):
+        return str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

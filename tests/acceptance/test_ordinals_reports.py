@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tests.acceptance.conftest import RunOnOrdinals
 
 PROPERTIES = """
+    from enum import Enum
     import pytest
     import torch
 
@@ -34,6 +35,14 @@ PROPERTIES = """
         record_property("shape", (2, 3))
         record_property("tensor", torch.full((1,), 1.5, device=tpu_world.device)[0])
         record_property("handle", Handle())
+
+    def test_local_class(tpu_world, record_property):
+        class Kind(str, Enum):
+            TRAIN = "train"
+
+        record_property("kind", Kind.TRAIN)
+        record_property("kinds", [Kind.TRAIN])
+        assert str(Kind.TRAIN) == "Kind.TRAIN"
 
     def test_one_only(tpu_world, record_property):
         if tpu_world.ordinal == 1:
@@ -62,6 +71,7 @@ class TestProperties:
                 ("loss (ordinal 1)", "0.25"),
             ],
             "test_tensor": [("shape", "(2, 3)"), ("tensor", "tensor(1.5000, device='xla:0')"), ("handle", "a handle")],
+            "test_local_class": [("kind", "Kind.TRAIN"), ("kinds", "['Kind.TRAIN']")],
             "test_one_only": [("found (ordinal 1)", "here")],
             "test_fails": [("before", "1")],
         } == found

@@ -155,6 +155,21 @@ class TestEnds:
         """No limit is none: the world runs to its end."""
         assert launch(lambda _: time.sleep(0.2), limits=Limits(timeout=0, grace=0.1)).verdict.passed
 
+    @pytest.mark.parametrize("last", [True, False], ids=["last word", "before"])
+    def test_unsendable(self, last: bool) -> None:
+        """An ordinal that can't send what it has to tell has failed, for that reason."""
+
+        def work(place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Finished:
+            if not last:
+                send(threading.Lock())
+            return Finished(at=time.monotonic(), outcome=Outcome.PASSED, data=threading.Lock())
+
+        verdict = supervise(Launch(cores=1, work=work, limits=QUICK), None).verdict
+        what = "Finished" if last else "lock"
+
+        assert (VerdictKind.AGREED, Outcome.FAILED) == (verdict.kind, verdict.outcome)
+        assert f"ordinal 0 failed: {what} can't be sent from an ordinal: TypeError: " in verdict.headline
+
     def test_exit(self) -> None:
         """One that asks to leave stops all at once."""
 

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from enum import Enum
 
 import pytest
 
-from pytest_tpu.model.reported import Recorded, is_plain, plain_properties
+from pytest_tpu.model.reported import Recorded, plain, plain_fields, plain_properties
 
 
 def recorded(category: type[Warning]) -> Recorded:
@@ -65,31 +66,55 @@ class Loss:
         return "0.25"
 
 
+class Number(float):
+    """As NumPy's are."""
+
+
+class Kind(str, Enum):
+    TRAIN = "train"
+
+
+class Step(int):
+    pass
+
+
 @pytest.mark.parametrize(
-    ("value", "plain"),
+    ("expected", "value"),
     [
-        (1, True),
-        ("text", True),
-        (None, True),
-        ([1.5, {"key": (True,)}], True),
-        (Loss(), False),
-        (b"bytes", False),
-        ({"key": Loss()}, False),
+        (1, 1),
+        (True, True),
+        ("text", "text"),
+        (None, None),
+        ([1.5, {"key": (True,)}], [1.5, {"key": (True,)}]),
+        (0.25, Number(0.25)),
+        (3, Step(3)),
+        ([str(Kind.TRAIN)], [Kind.TRAIN]),
     ],
 )
-def test_is_plain(value: object, plain: bool) -> None:
-    """Numbers and texts may travel, alone and in lists and dicts; nothing else may."""
-    assert plain == is_plain(value)
+def test_plain(expected: object, value: object) -> None:
+    """Numbers and texts may travel, alone and in lists and dicts; what was derived from them becomes what it is."""
+    assert repr(expected) == repr(plain(value))
+    assert type(expected) is type(plain(value))
 
 
-def test_is_plain_circular() -> None:
-    """What contains itself is not plain."""
+@pytest.mark.parametrize("value", [Loss(), b"bytes", {"key": Loss()}, [Loss()]])
+def test_not_plain(value: object) -> None:
+    """Nothing else may."""
+    with pytest.raises(TypeError):
+        plain(value)
+
+
+def test_plain_fields() -> None:
+    """Of a report only what may travel does; what contains itself can't."""
     value: list[object] = []
     value.append(value)
 
-    assert not is_plain(value)
+    assert {"when": "call"} == plain_fields({"when": "call", "loss": Loss(), "circle": value})
 
 
 def test_plain_properties() -> None:
     """What is not plain travels as its text."""
-    assert (("epoch", 3), ("loss", "0.25")) == plain_properties([("epoch", 3), ("loss", Loss())])
+    given: list[tuple[str, object]] = [("epoch", 3), ("loss", Loss()), (Kind.TRAIN, Number(0.5))]
+    expected = (("epoch", 3), ("loss", "0.25"), (str(Kind.TRAIN), 0.5))
+
+    assert repr(expected) == repr(plain_properties(given))
