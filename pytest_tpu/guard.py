@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -31,11 +32,15 @@ class Guard:
         self._launches = launches
         self._why: str | None = None
 
-    def look(self, node: pytest.Item | pytest.Collector, step: str, remedy: str) -> None:
+    def look_before(self, node: pytest.Item | pytest.Collector, step: str) -> None:
+        """Warn, once, if the runtime has come up where nobody looked, so that `step` is not accused of it."""
+        self.look(node, f"something before {step}", move_from("there"))
+
+    def look(self, at: pytest.Item | pytest.Collector | pytest.Config, step: str, remedy: str) -> None:
         """Warn, once, if the runtime has come up during `step`.
 
         Args:
-            node: for pytest's warning.
+            at: for pytest's warning.
             step: in words, for example ``"the fixture 'model'"``.
             remedy: what to do instead.
         """
@@ -50,8 +55,12 @@ class Guard:
                 RuntimeTouchedWarning(f"{self._why}; tests on ordinals are refused from now on"), stacklevel=1
             )
         # Recorded past the filters: with -W error the warning would be an internal error of whichever hook looks.
-        node.ihook.pytest_warning_recorded.call_historic(
-            kwargs={"warning_message": caught[0], "nodeid": node.nodeid, "when": "runtest", "location": None}
+        if isinstance(at, pytest.Config):
+            hook, nodeid, when = at.hook, "", "config"
+        else:
+            hook, nodeid, when = at.ihook, at.nodeid, "runtest"
+        hook.pytest_warning_recorded.call_historic(
+            kwargs={"warning_message": caught[0], "nodeid": nodeid, "when": when, "location": None}
         )
 
     def refuse(self) -> None:
@@ -74,6 +83,21 @@ ISOLATE = f"{ISOLATE_ALL}, or move it into a test body that runs on ordinals"
 """The remedy for what runs with a test: the command that gives each test a process of its own."""
 
 
-def move(node: pytest.Item | pytest.Collector) -> str:
+def move_from(place: str) -> str:
     """The remedy for what runs at import, where isolation comes too late."""
-    return f"move it from the import of {node.nodeid} into a test or a fixture, and run those with --tpu-isolate"
+    return f"move it from {place} into a test or a fixture, and run those with --tpu-isolate"
+
+
+def named(fixture: pytest.FixtureDef[object]) -> str:
+    """Say which fixture it is; those of pytest, of plugins and of the root directory have no place."""
+    return f"the fixture {fixture.argname!r}" + (f" ({fixture.baseid})" if fixture.baseid else "")
+
+
+def look_at_import(guard: Guard, config: pytest.Config, plugin: object) -> None:
+    """Look who touches the runtime while a conftest or another plugin is imported."""
+    file = getattr(plugin, "__file__", None)
+    if isinstance(file, str):
+        path = Path(file)
+        name = path.relative_to(config.rootpath).as_posix() if path.is_relative_to(config.rootpath) else file
+        step = f"the import of {name}"
+        guard.look(config, step, move_from(step))

@@ -35,6 +35,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
 
 
+def pytest_plugin_registered(plugin: object, manager: pytest.PytestPluginManager) -> None:
+    """Look who touches the runtime at the import of a conftest or a plugin."""
+    config = manager.getplugin("pytestconfig")
+    if config is not None and RUN in config.stash:
+        guard.look_at_import(config.stash[RUN].guard, config, plugin)
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     """Say which host it is."""
     run = config.stash[RUN]
@@ -51,9 +58,11 @@ def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Refuse markers that can't be meant, and look who touches the runtime at import."""
+    step = f"the collection of {collector.nodeid or '.'}"
+    collector.config.stash[RUN].guard.look_before(collector, step)
     report = yield
-    step = f"the collection of {collector.nodeid}"
-    collector.config.stash[RUN].guard.look(collector, step, guard.move(collector))
+    remedy = guard.move_from(f"the import of {collector.nodeid}")
+    collector.config.stash[RUN].guard.look(collector, step, remedy)
     return collection.judged(report)
 
 
@@ -74,24 +83,32 @@ def pytest_fixture_setup(
     """Look whether a fixture touches the runtime, or reads the world where there is none."""
     # Tracebacks of users' fixtures pass through here.
     __tracebackhide__ = True
+    request.config.stash[RUN].guard.look_before(request.node, guard.named(fixturedef))
     try:
         return (yield)
     except NotAnOrdinalError as error:
         error.name_reader(fixturedef.argname)
         raise
     finally:
-        step = f"the fixture {fixturedef.argname!r} ({fixturedef.baseid})"
-        request.config.stash[RUN].guard.look(request.node, step, guard.ISOLATE)
+        request.config.stash[RUN].guard.look(request.node, guard.named(fixturedef), guard.ISOLATE)
+
+
+def pytest_fixture_post_finalizer(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
+    """Look whether a fixture touches the runtime when it is torn down."""
+    step = f"the teardown of {guard.named(fixturedef)}"
+    request.config.stash[RUN].guard.look(request.node, step, guard.ISOLATE)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Look whether a test touches the runtime."""
     __tracebackhide__ = True
+    step = f"the test {item.nodeid}"
+    item.config.stash[RUN].guard.look_before(item, step)
     try:
         return (yield)
     finally:
-        item.config.stash[RUN].guard.look(item, f"the test {item.nodeid}", guard.ISOLATE)
+        item.config.stash[RUN].guard.look(item, step, guard.ISOLATE)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -114,6 +114,57 @@ def test_isolate(pytester: pytest.Pytester) -> None:
     result.stdout.no_fnmatch_line("*RuntimeTouchedWarning*")
 
 
+CLEAN_UP = """
+    import pytest, torch, torch_xla
+
+    @pytest.fixture
+    def model():
+        yield
+        torch.ones(2, device=torch_xla.device()).sum().item()
+
+    def test_first(model):
+        pass
+
+    def test_on_ordinals(tmp_path, tpu_world):
+        pass
+"""
+BUILT_IN = """
+    import pytest, torch, torch_xla
+
+    def test_first(touching):
+        pass
+
+    def test_on_ordinals(tpu_world):
+        pass
+"""
+ONE = "    def test_first(): pass\n    def test_on_ordinals(tpu_world): pass\n"
+TOUCH = "import torch, torch_xla; torch.ones(2, device=torch_xla.device()).sum().item()"
+
+
+@pytest.mark.parametrize(
+    ("conftest", "source", "step"),
+    [
+        ("", CLEAN_UP, "the teardown of the fixture 'model' (test_it.py)"),
+        (TOUCH, ONE, "the import of conftest.py"),
+        (f"def pytest_sessionstart(): {TOUCH}", ONE, "something before the collection of . initialised"),
+        (f"def pytest_runtest_setup(): {TOUCH}", ONE, "something before the test test_it.py::test_first"),
+        (f"import pytest\n@pytest.fixture\ndef touching(): {TOUCH}", BUILT_IN, "the fixture 'touching'"),
+    ],
+    ids=["teardown", "conftest", "hook", "hook of a test", "fixture of all"],
+)
+def test_the_right_one_is_named(pytester: pytest.Pytester, conftest: str, source: str, step: str) -> None:
+    """Nobody is accused of what happened before, and what is cleaned up, or imported for all, is named as such."""
+    pytester.makeconftest(conftest)
+    pytester.makepyfile(test_it=source)
+    result = run_forked(pytester, *OPTIONS)
+
+    refused = summary(result)["test_on_ordinals"]
+    assert refused.startswith(f"FAILED REFUSED: no ordinal can be forked, since {step}")
+    assert " initialised the XLA runtime in pytest's own process: " in refused
+    assert "()" not in refused
+    assert 1 == result.stdout.str().count("RuntimeTouchedWarning")
+
+
 def test_without_ordinals(pytester: pytest.Pytester) -> None:
     """A run that has no host is free to use the runtime, and hears nothing from us."""
     pytester.makepyfile(test_it="    import torch, torch_xla\n" + TEST)
