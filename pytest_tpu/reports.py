@@ -14,6 +14,9 @@ from pytest_tpu.diagnose.words import join_ordinals
 from pytest_tpu.model.reported import Reported
 from pytest_tpu.model.verdict import Outcome, Verdict, VerdictKind
 
+_TITLE = 200
+"""Characters of a headline that head a section: it stands in the failure itself and in the summary whole."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Substitute:
@@ -106,7 +109,7 @@ def _with_table(longrepr: Any, verdict: Verdict, where: tuple[str, int]) -> Any:
         return longrepr
     if not private.set_headline(longrepr, verdict.headline):
         longrepr = private.text_repr(verdict.headline, f"{longrepr}\n", *where)
-    title = f"{verdict.headline.splitlines()[0]}"
+    title = verdict.headline.splitlines()[0][:_TITLE]
     longrepr.addsection(title, table(verdict), "-")
     return longrepr
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_tpu.backend import Backend
 from pytest_tpu.diagnose.conclude import Watched, conclude, must_stop, waiting_for_ended
-from pytest_tpu.diagnose.stall import Stall, find_stall
+from pytest_tpu.diagnose.stall import Stall, find_stall, patience_of
 from pytest_tpu.errors import MessageError, TpuError
 from pytest_tpu.ledger import Ledger
 from pytest_tpu.model.limits import Limits
@@ -23,6 +23,7 @@ from pytest_tpu.model.messages import Exited, Finished, Ready
 from pytest_tpu.model.place import Place
 from pytest_tpu.model.position import Position
 from pytest_tpu.model.verdict import OrdinalState, Outcome, Phase, Verdict
+from pytest_tpu.process.descendants import Descendant
 from pytest_tpu.process.held import HeldSignals, ends_are_kept
 from pytest_tpu.process.ordinal_process import Gate, OrdinalProcess
 from pytest_tpu.process.output import OutputFiles
@@ -30,6 +31,9 @@ from pytest_tpu.process.shutdown import stop
 
 _TICK = 0.05
 """Seconds between two looks at limits and output; news from an ordinal wakes the controller at once."""
+
+_NOTED_EVERY = 1.0
+"""Seconds between two looks at what ordinals have started: of one that is killed nothing shows it any more."""
 
 Send = Callable[[Any], None]
 Work = Callable[[Place, OutputFiles, Send], "Finished | Exited"]
@@ -73,14 +77,12 @@ class Ended:
         data: by ordinal, what its Finished message carried; None where there was none.
         outputs: by ordinal, stream name to text.
         exited: the first `pytest.exit` or interrupt of a body.
-        survivors: processes that even SIGKILL did not end.
     """
 
     verdict: Verdict
     data: tuple[Any, ...]
     outputs: tuple[dict[str, str], ...]
     exited: Exited | None = None
-    survivors: tuple[int, ...] = ()
 
 
 def supervise(launch: Launch, backend: Backend | None) -> Ended:
@@ -114,7 +116,6 @@ class _World:
         self._exited: Exited | None = None
         self._overdue = False
         self._stopped_at: float | None = None
-        self._survivors: tuple[int, ...] = ()
         self._idle_since: float | None = None
         self._stall: Stall | None = None
         self._active_at: dict[int, float] = {}
@@ -144,8 +145,10 @@ class _World:
         """Wait until all processes have ended, or stop them when they can't end well."""
         while not all(state.phase is Phase.ENDED for state in self._states):
             self._pump(_TICK)
+            for process in self._processes:
+                process.note(_NOTED_EVERY)
             if all(state.outcome is not None or state.exit_code is not None for state in self._states):
-                self._gate.open()
+                self._let_go()
                 self._note_idleness()
             self._look_for_stall()
             if self._exited is not None or must_stop(self._watched(), self._launch.limits):
@@ -164,7 +167,6 @@ class _World:
             data=tuple(self._data.get(process.ordinal) for process in self._processes),
             outputs=tuple(process.output.texts() for process in self._processes),
             exited=self._exited,
-            survivors=self._survivors,
         )
 
     def close(self) -> None:
@@ -199,9 +201,15 @@ class _World:
             if states[ordinal].outcome is None and self._processes[ordinal].is_busy():
                 self._active_at[ordinal] = now
         overdue = bool(limits.timeout) and now - self._started_at >= limits.timeout
-        patience = 0.0 if overdue else limits.stall_timeout or None
+        patience = patience_of(limits, overdue=overdue)
         active_at = {} if overdue else self._active_at
         self._stall = find_stall(positions, states, now=now, patience=patience, active_at=active_at)
+
+    def _let_go(self) -> None:
+        if not self._gate.is_open:
+            for process in self._processes:
+                process.note(_TICK)
+            self._gate.open()
 
     def _note_idleness(self) -> None:
         """Tell slow from stuck: a process that uses the processor is still ending."""
@@ -215,16 +223,18 @@ class _World:
         limits = self._launch.limits
         self._stopped_at = time.monotonic()
         self._overdue = bool(limits.timeout) and time.monotonic() - self._started_at >= limits.timeout
-        self._states = [replace(state, stopped=state.exit_code is None) for state in self._states]
+        self._states = [
+            replace(state, stopped=state.exit_code is None, processes=_living(process.note(_TICK)))
+            for state, process in zip(self._states, self._processes, strict=True)
+        ]
         self._gate.open()
-        left = stop(
+        stop(
             self._processes,
             grace=limits.grace,
             pump=lambda seconds: self._pump(min(seconds, _TICK)),
             after_interrupt=self._ledger.stop,
         )
         self._pump(0)
-        self._survivors = tuple(process.pid for process in left)
 
     def _pump(self, seconds: float) -> None:
         """Wait up to `seconds` for news and take them in."""
@@ -276,6 +286,10 @@ class _World:
 
     def _change(self, ordinal: int, **changes: Any) -> None:
         self._states[ordinal] = replace(self._states[ordinal], **changes)
+
+
+def _living(started: Sequence[Descendant]) -> tuple[str, ...]:
+    return tuple(str(seen) for seen in started if seen.state != "Z")
 
 
 def _wait_readable(descriptors: list[int], seconds: float) -> None:

@@ -22,6 +22,10 @@ _DYING = 0.1
 it, while an exception, whose process stays until all have ended, is no cause of a death."""
 
 
+_NAMED = 4
+"""Threads or processes that a headline names: it is one line."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
     """What the controller sees at one moment.
@@ -150,7 +154,8 @@ def _raised(states: Sequence[OrdinalState], first: OrdinalState, noun: str) -> _
         return VerdictKind.MISMATCHED, first.ordinal, first.reason
     if first.outcome is Outcome.REFUSED:
         return VerdictKind.REFUSED, first.ordinal, first.reason
-    alike = len({state.outcome for state in states}) == 1 and not any(_lost(state) for state in states)
+    # One line that fails with other numbers on each is one failure; two lines are two, and the first is the cause.
+    alike = len({(state.outcome, state.where) for state in states}) == 1 and not any(_lost(state) for state in states)
     if alike and first.outcome is not None:
         same = len({state.reason for state in states}) == 1
         by = "" if same else f", first {_name(first, states, noun)}"
@@ -200,9 +205,16 @@ def _after_the_end(states: Sequence[OrdinalState], noun: str) -> _Conclusion:
 def _lingered(states: Sequence[OrdinalState], noun: str) -> _Conclusion:
     late = [state for state in states if state.stopped]
     names = _name(late[0], states, noun) if len(late) == 1 else f"{noun}s {join_ordinals([s.ordinal for s in late])}"
-    threads = list(dict.fromkeys(name for state in late for name in state.threads))
-    why = f"live threads: {', '.join(map(repr, threads))}" if threads else "live processes, or a queue nobody reads"
+    threads = list(dict.fromkeys(repr(name) for state in late for name in state.threads))
+    processes = [name for state in late for name in state.processes]
+    found = {"live threads": threads, "live processes": processes}
+    why = "; ".join(f"{what}: {_some(those)}" for what, those in found.items() if those) or "why is unknown"
     return VerdictKind.LINGERED, late[0].ordinal, f"{names} did not end after the body ({why})"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _division(states: Sequence[OrdinalState], noun: str) -> str:

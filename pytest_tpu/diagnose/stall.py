@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_tpu.diagnose.words import join_ordinals, seconds
+from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.position import Position
 from pytest_tpu.model.verdict import OrdinalState, Outcome
 
@@ -25,6 +26,26 @@ class Stall:
     headline: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long ordinals may wait for one that runs and does nothing.
+
+    Args:
+        seconds: None for ever.
+        limit: the limit that says so, in words.
+    """
+
+    seconds: float | None
+    limit: str
+
+
+def patience_of(limits: Limits, *, overdue: bool) -> Patience:
+    """The stall time-out decides; once the time limit has passed, every wait is too long."""
+    if overdue:
+        return Patience(seconds=0.0, limit=f"time limit {seconds(limits.timeout)}")
+    return Patience(seconds=limits.stall_timeout or None, limit=f"stall timeout {seconds(limits.stall_timeout)}")
+
+
 _SETTLING = 0.5
 """Seconds for those on their way to arrive, once it is proved that one can't: the headline is about the others then."""
 
@@ -42,7 +63,7 @@ def find_stall(
     states: Sequence[OrdinalState],
     *,
     now: float,
-    patience: float | None,
+    patience: Patience,
     active_at: Mapping[int, float],
 ) -> Stall | None:
     """Find the stall that began first.
@@ -55,7 +76,7 @@ def find_stall(
         positions: of all ordinals, read after the states.
         states: of all ordinals.
         now: monotonic seconds.
-        patience: seconds that one may wait for those that run and do nothing; None for ever.
+        patience: how long one may wait for those that run and do nothing.
         active_at: by ordinal, when it was last seen to use the processor.
     """
     incomplete = [position for position in positions if position.inside and position.missing]
@@ -66,8 +87,8 @@ def find_stall(
         gone = [states[member] for member in absent if _is_gone(states[member])]
         since = max([position.since, *(active_at.get(member, 0.0) for member in absent)])
         proved = gone and (len(gone) == len(absent) or now - max(since, *_ends(gone)) >= _SETTLING)
-        if proved or (absent and patience is not None and now - since >= patience):
-            headline = _headline(position, waiting, absent, gone, now)
+        if proved or (absent and patience.seconds is not None and now - since >= patience.seconds):
+            headline = _headline(position, waiting, absent, gone, now=now, patience=patience)
             return Stall(waiting=tuple(waiting), absent=absent, headline=headline)
     return None
 
@@ -81,14 +102,20 @@ def _is_gone(state: OrdinalState) -> bool:
 
 
 def _headline(
-    position: Position, waiting: Sequence[int], absent: Sequence[int], gone: Sequence[OrdinalState], now: float
+    position: Position,
+    waiting: Sequence[int],
+    absent: Sequence[int],
+    gone: Sequence[OrdinalState],
+    *,
+    now: float,
+    patience: Patience,
 ) -> str:
     tag = f" {position.tag!r}" if position.tag else ""
     what = f"{position.kind}{tag} #{position.sequence}"
     some = "ordinals" if len(waiting) > 1 else "ordinal"
     entered = f"{what} entered by {some} {join_ordinals(waiting)}, never by {join_ordinals(absent)}"
     if not gone:
-        return f"{entered}, {seconds(now - position.since)} without progress"
+        return f"{entered}, {seconds(now - position.since)} without progress ({patience.limit})"
     first = gone[0]
     assert first.outcome is not None
     who = "which" if len(absent) == 1 else f"of which {first.ordinal}"

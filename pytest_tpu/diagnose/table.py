@@ -49,6 +49,6 @@ def _process(state: OrdinalState) -> str:
     if state.exit_code is None:
         return "alive"
     if state.exit_code == 0:
-        return "ended"
+        return "ended" if state.outcome or state.stopped else process_end(0)
     by = " by the controller" if state.stopped else ""
     return process_end(state.exit_code) + by

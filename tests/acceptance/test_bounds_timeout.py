@@ -96,9 +96,10 @@ def times(result: pytest.RunResult) -> dict[str, float]:
 
 def test_ends_everything(run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytester) -> None:
     """The time limit ends a world whatever its ordinals do, names those that were late, and the session goes on."""
-    result = run_on_ordinals(STUCK, "--tpu-timeout=1", "--tpu-grace=0.3", "-s", *SHOW_ALL)
-    one = "FAILED OVERDUE: ordinal 1 not finished within 1 s"
-    both = "FAILED OVERDUE: all 2 ordinals not finished within 1 s"
+    # Long enough for ordinals to be in their bodies by then on a loaded machine too.
+    result = run_on_ordinals(STUCK, "--tpu-timeout=3", "--tpu-grace=0.3", "-s", *SHOW_ALL)
+    one = "FAILED OVERDUE: ordinal 1 not finished within 3 s"
+    both = "FAILED OVERDUE: all 2 ordinals not finished within 3 s"
 
     lines = summary(result)
 
@@ -117,13 +118,13 @@ def test_ends_everything(run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytest
     assert lines["test_spins"].startswith(both)
     # The limit passed while one waited for the other.
     assert re.fullmatch(
-        r"FAILED STALLED: rendezvous '.+' #1 entered by ordinal 0, never by 1, [\d.]+ s without progress",
+        r"FAILED STALLED: rendezvous '.+' #1 entered by ordinal 0, never by 1, [\d.]+ s without progress \(time limit 1 s\)",
         lines["test_rendezvous_on_one"],
     )
     took = times(result)
     assert 12 == len(took)
     # The limit, three signals, and what a loaded machine needs.
-    assert 5 > max(took.values())
+    assert 8 > max(took.values())
     for ordinal in range(2):
         child = int((pytester.path / f"child{ordinal}").read_text())
         assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
@@ -175,6 +176,8 @@ def test_whose_limit(run_on_ordinals: RunOnOrdinals) -> None:
     assert {"test_longer": "PASSED", "test_none": "PASSED", "test_isolated_without": "PASSED"} == {
         name: line for name, line in lines.items() if line == "PASSED"
     }
-    assert lines["test_option"].startswith("FAILED OVERDUE: all 2 ordinals not finished within 0.50 s")
-    assert lines["test_shorter"].startswith("FAILED OVERDUE: all 2 ordinals not finished within 0.30 s")
-    assert lines["test_isolated"].startswith("FAILED OVERDUE: isolated process not finished within 0.50 s")
+    # On a loaded machine a limit as short as these may pass before an ordinal is in its body.
+    late = r"FAILED OVERDUE: {} not (started|finished) within {} s\b"
+    assert re.match(late.format("all 2 ordinals", "0.50"), lines["test_option"])
+    assert re.match(late.format("all 2 ordinals", "0.30"), lines["test_shorter"])
+    assert re.match(late.format("isolated process", "0.50"), lines["test_isolated"])

@@ -92,8 +92,8 @@ def test_stalls_are_named(pytester: pytest.Pytester) -> None:
     entered = r"STALLED: rendezvous 'never complete' #1 entered by ordinals 0, 2, never by 1, "
     assert re.match(rf"{entered}which returned [\d.]+ s ago", headlines["test_returned"])
     assert re.match(rf"{entered}which was skipped \(no shard\) [\d.]+ s ago", headlines["test_skipped"])
-    assert re.match(rf"{entered}[\d.]+ s without progress", headlines["test_idle"])
-    assert re.match(rf"{entered}[\d.]+ s without progress", headlines["test_at_the_limit"])
+    assert re.match(rf"{entered}[\d.]+ s without progress \(stall timeout 0.50 s\)", headlines["test_idle"])
+    assert re.match(rf"{entered}[\d.]+ s without progress \(time limit 2 s\)", headlines["test_at_the_limit"])
 
 
 def test_tags_are_compared(pytester: pytest.Pytester) -> None:

@@ -113,6 +113,12 @@ ENDS: dict[str, Row] = {
         None,
         GAVE_UP,
     ),
+    "all fail, in two places": (
+        (said(0, FAILED, "assert 1", at=2, where="test_a.py:3"), said(1, FAILED, "assert 1", where="test_a.py:9")),
+        "RAISED: ordinal 1: assert 1",
+        1,
+        None,
+    ),
     "all fail alike": (
         (said(0, FAILED, "assert 1", at=2), said(1, FAILED, "assert 1", at=1)),
         "AGREED: all 2 ordinals failed: assert 1",
@@ -211,7 +217,7 @@ ENDS: dict[str, Row] = {
     ),
     "raised as expected, and lingers": (
         (said(0, XFAILED, "known", exit_code=-15, stopped=True), said(1, XPASSED, "known")),
-        "LINGERED: ordinal 0 did not end after the body (live processes, or a queue nobody reads)",
+        "LINGERED: ordinal 0 did not end after the body (why is unknown)",
         0,
         None,
     ),
@@ -268,7 +274,7 @@ ENDS: dict[str, Row] = {
     "refused": ((said(0, REFUSED, "no device"), said(1, PASSED)), "REFUSED: no device", 0, None),
     "lingers": (
         (said(0, PASSED), said(1, PASSED, exit_code=-15, stopped=True)),
-        "LINGERED: ordinal 1 did not end after the body (live processes, or a queue nobody reads)",
+        "LINGERED: ordinal 1 did not end after the body (why is unknown)",
         1,
         None,
     ),
@@ -278,9 +284,25 @@ ENDS: dict[str, Row] = {
         0,
         None,
     ),
+    "a process lingers": (
+        (replace(said(0, PASSED, exit_code=-15, stopped=True), processes=("sleep (7)", "sh (8)")), said(1, PASSED)),
+        "LINGERED: ordinal 0 did not end after the body (live processes: sleep (7), sh (8))",
+        0,
+        None,
+    ),
+    "many of both linger": (
+        tuple(
+            replace(said(k, PASSED, exit_code=-15, stopped=True), threads=("a",), processes=("x (1)", "y (2)", "z (3)"))
+            for k in range(2)
+        ),
+        "LINGERED: ordinals 0-1 did not end after the body "
+        "(live threads: 'a'; live processes: x (1), y (2), z (3), x (1) and 2 more)",
+        0,
+        None,
+    ),
     "all linger": (
         (said(0, PASSED, exit_code=-15, stopped=True), said(1, SKIPPED, exit_code=-9, stopped=True)),
-        "LINGERED: ordinals 0-1 did not end after the body (live processes, or a queue nobody reads)",
+        "LINGERED: ordinals 0-1 did not end after the body (why is unknown)",
         0,
         None,
     ),
@@ -317,7 +339,7 @@ LATE: dict[str, Row] = {
     ),
     "all have finished": (
         (said(0, PASSED, exit_code=-9, stopped=True),),
-        "LINGERED: ordinal 0 did not end after the body (live processes, or a queue nobody reads)",
+        "LINGERED: ordinal 0 did not end after the body (why is unknown)",
         0,
         None,
     ),

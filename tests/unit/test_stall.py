@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_tpu.diagnose.conclude import conclude, must_stop
-from pytest_tpu.diagnose.stall import Stall, find_stall
+from pytest_tpu.diagnose.stall import Patience, Stall, find_stall, patience_of
 from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.position import Position
 from pytest_tpu.model.verdict import OrdinalState, Outcome, VerdictKind
@@ -35,7 +35,8 @@ def found(
     active_at: dict[int, float] | None = None,
 ) -> str | None:
     """The headline of the stall that is found, or None."""
-    stall = find_stall(positions, states, now=NOW, patience=patience, active_at=active_at or {})
+    patient = Patience(seconds=patience, limit="a limit")
+    stall = find_stall(positions, states, now=NOW, patience=patient, active_at=active_at or {})
     return None if stall is None else stall.headline
 
 
@@ -106,7 +107,7 @@ class TestPatience:
         states = (runs(0), runs(1), runs(2))
 
         assert found(states, waits(0, 2, since=3.1), patience=2) is None
-        assert "all_reduce #1 entered by ordinal 0, never by 2, 2 s without progress" == found(
+        assert "all_reduce #1 entered by ordinal 0, never by 2, 2 s without progress (a limit)" == found(
             states, waits(0, 2, since=3), patience=2
         )
 
@@ -121,7 +122,7 @@ class TestPatience:
         """Of two calls that stall, the one with the longest wait is told."""
         states = (runs(0), runs(1), runs(2))
 
-        assert "all_reduce #7 entered by ordinal 1, never by 2, 4 s without progress" == found(
+        assert "all_reduce #7 entered by ordinal 1, never by 2, 4 s without progress (a limit)" == found(
             states, waits(0, 2, since=2), waits(1, 2, since=1, group=(1, 2), number=7), patience=2
         )
 
@@ -150,3 +151,16 @@ class TestVerdict:
         seen = replace(watched(said(0, Outcome.STOPPED, stopped=True)), stall=self.STALL)
 
         assert VerdictKind.STALLED is conclude(seen, Limits(), overdue=True).kind
+
+
+@pytest.mark.parametrize(
+    ("expected", "overdue", "stall_timeout"),
+    [
+        (Patience(seconds=60.0, limit="stall timeout 60 s"), False, 60.0),
+        (Patience(seconds=None, limit="stall timeout 0 s"), False, 0.0),
+        (Patience(seconds=0.0, limit="time limit 300 s"), True, 60.0),
+    ],
+)
+def test_which_limit(expected: Patience, overdue: bool, stall_timeout: float) -> None:
+    """The headline names the limit that ended the wait, so that the user knows which one to raise."""
+    assert expected == patience_of(Limits(timeout=300, stall_timeout=stall_timeout), overdue=overdue)

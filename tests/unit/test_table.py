@@ -38,7 +38,8 @@ def test_whole() -> None:
     ("row", "state"),
     [
         pytest.param("0 4100 none - alive", runs(0), id="alive"),
-        pytest.param("0 4100 none - ended", died(0, 0), id="left"),
+        pytest.param("0 4100 none - exit code 0", died(0, 0), id="left without a word"),
+        pytest.param("0 4100 none - ended", died(0, 0, stopped=True), id="ended before its body"),
         pytest.param("0 4100 passed 1 s exit code 3", said(0, Outcome.PASSED, exit_code=3), id="left badly"),
         pytest.param("0 4100 passed 1 s ended", said(0, Outcome.PASSED, where="test_a.py:3"), id="no place of a pass"),
         pytest.param("0 4100 mismatched 1 s ended", said(0, Outcome.MISMATCHED, "in the headline"), id="mismatched"),
