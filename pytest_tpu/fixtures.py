@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from pytest_tpu import private
 from pytest_tpu.errors import BackendError
 from pytest_tpu.markers import apply, availability, launch_of
 from pytest_tpu.model.host import Host
@@ -35,14 +38,28 @@ def _run(request: pytest.FixtureRequest) -> Run:
 
 
 @pytest.fixture
-def tpu_world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+def tpu_world(request: pytest.FixtureRequest) -> World:
     """This ordinal's view of the world: ordinal, size, device, rendezvous(tag, payload), tmp_path (shared).
 
     A test that uses it runs on every ordinal, and so do function-scope fixtures that use it.
     """
-    world = World(tmp_path)
+    world = World(_shared_directory(request))
     request.node.stash[WORLD] = world
     return world
+
+
+def _shared_directory(request: pytest.FixtureRequest) -> Path:
+    """The test's tmp_path, unless that is someone else's and the test did not ask for it, or there is none."""
+    if "tmp_path" in request.fixturenames or private.is_pytests_own(request.node, "tmp_path"):
+        path: Path = request.getfixturevalue("tmp_path")
+        return path
+    if private.is_pytests_own(request.node, "tmp_path_factory"):
+        factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+        return factory.mktemp("tpu_world")
+    # Not TemporaryDirectory, which would remove it on any ordinal that lets go of it.
+    made = tempfile.mkdtemp(prefix="pytest-tpu-")
+    request.addfinalizer(functools.partial(shutil.rmtree, made, ignore_errors=True))
+    return Path(made)
 
 
 @pytest.fixture

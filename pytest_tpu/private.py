@@ -194,6 +194,12 @@ def _is_function_scope(definitions: Any, name: str) -> bool:
     return name in definitions and definitions[name][-1].scope == "function"
 
 
+def is_pytests_own(item: pytest.Item, name: str) -> bool:
+    """Whether the fixture that `item` would get by that name is pytest's, and neither a plugin's nor the user's."""
+    definitions = item.session._fixturemanager.getfixturedefs(name, item)
+    return definitions is not None and len(definitions) > 0 and definitions[-1].func.__module__.startswith("_pytest.")
+
+
 def fixture_value(item: pytest.Item, name: str) -> Any:
     """Set a fixture up for `item`, here and now, and give it to the test function."""
     value = item._request.getfixturevalue(name)  # type: ignore[attr-defined]

@@ -3,9 +3,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
+if TYPE_CHECKING:
     from tests.acceptance.conftest import RunOnOrdinals
 
 ANY_KIND = """
@@ -424,6 +424,38 @@ class TestBuiltIn:
         assert ["evidence-0", "evidence-1"] == sorted(path.name for path in (base / "run" / "test_kept0").iterdir())
         assert not (base / "run" / "test_shared0").exists()
         assert not (base / "run" / "test_unpatched0").exists()
+
+    @pytest.mark.parametrize("override", [False, True], ids=["none", "theirs"])
+    def test_no_tmp_path_of_pytest(self, run_on_ordinals: RunOnOrdinals, override: bool) -> None:
+        """The world has its directory without pytest's tmp_path too, and no test gets one that it did not ask for."""
+        conftest = """
+            import pytest
+
+            @pytest.fixture
+            def tmp_path():
+                raise AssertionError("nobody asked for it")
+        """
+        source = """
+            from pathlib import Path
+            import pytest
+
+            @pytest.mark.tpu_multi_process
+            def test_marked():
+                pass
+
+            def test_world(tpu_world):
+                (tpu_world.tmp_path / str(tpu_world.ordinal)).touch()
+                tpu_world.rendezvous("written")
+                assert ["0", "1"] == sorted(path.name for path in tpu_world.tmp_path.iterdir())
+                Path("note").write_text(str(tpu_world.tmp_path))
+
+            def test_gone(pytestconfig):
+                path = Path(Path("note").read_text())
+                assert pytestconfig.pluginmanager.hasplugin("tmpdir") == path.is_dir()
+        """
+        options = () if override else ("-p", "no:tmpdir")
+
+        run_on_ordinals(source, *options, conftest=conftest if override else "").assert_outcomes(passed=3)
 
     def test_no_base_for_each_ordinal(
         self, run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
