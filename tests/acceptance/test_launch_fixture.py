@@ -204,7 +204,7 @@ ERRORS = """
         tpu_launch(killed)
 
     def test_limit(tpu_launch):
-        tpu_launch(threading.Event().wait, timeout=0.5)
+        tpu_launch(threading.Event().wait, timeout=3)
 """
 
 
@@ -338,7 +338,7 @@ class TestErrors:
                 for cores in ("0", "4", "-1", "True", "2.5")
             },
             "test_killed": ("FAILED pytest_tpu.LaunchError: LOST: ordinal 1: killed by SIGKILL (9), without a report"),
-            "test_limit": "FAILED pytest_tpu.LaunchError: OVERDUE: all 3 ordinals not finished within 0.50 s",
+            "test_limit": "FAILED pytest_tpu.LaunchError: OVERDUE: all 3 ordinals not finished within 3 s",
         } == words
 
     def test_report(self, run_on_ordinals: RunOnOrdinals) -> None:
