@@ -19,11 +19,11 @@ from pytest_tpu.diagnose.stall import Stall, find_stall, patience_of
 from pytest_tpu.errors import MessageError, TpuError
 from pytest_tpu.ledger import Ledger
 from pytest_tpu.model.limits import Limits
-from pytest_tpu.model.messages import Exited, Finished, Ready
+from pytest_tpu.model.messages import Exited, Finished, Launches, Ready
 from pytest_tpu.model.place import Place
 from pytest_tpu.model.position import Position
 from pytest_tpu.model.verdict import OrdinalState, Outcome, Phase, Verdict
-from pytest_tpu.process.descendants import Descendant
+from pytest_tpu.process.descendants import Descendant, Processes, recent
 from pytest_tpu.process.held import HeldSignals, ends_are_kept
 from pytest_tpu.process.ordinal_process import Gate, OrdinalProcess
 from pytest_tpu.process.output import OutputFiles
@@ -106,6 +106,7 @@ class _World:
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
+        self._limits = launch.limits
         self._started_at = time.monotonic()
         # The gate last: it alone would stay open if the other could not be made.
         self._ledger = Ledger.create(launch.size)
@@ -145,13 +146,12 @@ class _World:
         """Wait until all processes have ended, or stop them when they can't end well."""
         while not all(state.phase is Phase.ENDED for state in self._states):
             self._pump(_TICK)
-            for process in self._processes:
-                process.note(_NOTED_EVERY)
+            self._note_started(recent(_NOTED_EVERY))
             if all(state.outcome is not None or state.exit_code is not None for state in self._states):
                 self._let_go()
                 self._note_idleness()
             self._look_for_stall()
-            if self._exited is not None or must_stop(self._watched(), self._launch.limits):
+            if self._exited is not None or must_stop(self._watched(), self._limits):
                 self._stop()
                 return
 
@@ -193,7 +193,7 @@ class _World:
         )
 
     def _look_for_stall(self) -> None:
-        limits, now = self._launch.limits, time.monotonic()
+        limits, now = self._limits, time.monotonic()
         # States first: what is missing after an ordinal has said that it returned will never come.
         states, positions = tuple(self._states), self._ledger.snapshot()
         self._positions = positions
@@ -207,9 +207,12 @@ class _World:
 
     def _let_go(self) -> None:
         if not self._gate.is_open:
-            for process in self._processes:
-                process.note(_TICK)
+            self._note_started(Processes.now())
             self._gate.open()
+
+    def _note_started(self, processes: Processes) -> None:
+        for process in self._processes:
+            process.note(processes)
 
     def _note_idleness(self) -> None:
         """Tell slow from stuck: a process that uses the processor is still ending."""
@@ -220,11 +223,12 @@ class _World:
             self._idle_since = time.monotonic()
 
     def _stop(self) -> None:
-        limits = self._launch.limits
+        limits = self._limits
         self._stopped_at = time.monotonic()
         self._overdue = bool(limits.timeout) and time.monotonic() - self._started_at >= limits.timeout
+        processes = Processes.now()
         self._states = [
-            replace(state, stopped=state.exit_code is None, processes=_living(process.note(_TICK)))
+            replace(state, stopped=state.exit_code is None, processes=_living(process.note(processes)))
             for state, process in zip(self._states, self._processes, strict=True)
         ]
         self._gate.open()
@@ -269,6 +273,8 @@ class _World:
             case Exited():
                 self._exited = self._exited or message
                 self._change(ordinal, phase_at=message.at, outcome=Outcome.STOPPED, reason=message.reason)
+            case Launches():
+                self._limits = self._launch.limits.around()
             case _ if self._launch.on_message is not None:
                 self._launch.on_message(ordinal, message)
 

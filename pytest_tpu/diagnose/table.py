@@ -47,7 +47,7 @@ def _row(state: OrdinalState, verdict: Verdict) -> tuple[str, ...]:
 
 def _process(state: OrdinalState) -> str:
     if state.exit_code is None:
-        return "alive"
+        return "survived SIGKILL"
     if state.exit_code == 0:
         return "ended" if state.outcome or state.stopped else process_end(0)
     by = " by the controller" if state.stopped else ""

@@ -79,6 +79,7 @@ class OrdinalState:
             rather follow from its death than cause it.
         stopped: whether the controller had begun to end it before it ended.
         threads: the other Python threads that lived when it gave its word.
+        processes: what it had started and still lived when the controller began to stop it, as ``"sleep (4711)"``.
     """
 
     ordinal: int
@@ -92,6 +93,7 @@ class OrdinalState:
     exit_at: float | None = None
     stopped: bool = False
     threads: tuple[str, ...] = ()
+    processes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

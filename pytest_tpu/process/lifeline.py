@@ -9,6 +9,7 @@ import sys
 import threading
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -40,3 +41,9 @@ def children_die_too() -> None:
             die_with_parent(parents[0])
 
     os.register_at_fork(before=before, after_in_child=in_child)
+
+
+def take_over_orphans() -> None:
+    """Have what this process started stay below it, also where the one in between has ended: so it can be found."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

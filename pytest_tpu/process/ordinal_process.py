@@ -18,10 +18,14 @@ from typing import Any, ClassVar
 
 from pytest_tpu.errors import WorldStopped
 from pytest_tpu.model.verdict import UNKNOWN_END
+from pytest_tpu.process.descendants import Descendant, Processes, kill, look, recent
 from pytest_tpu.process.held import INTERRUPT, HeldSignals
-from pytest_tpu.process.lifeline import children_die_too, die_with_parent
+from pytest_tpu.process.lifeline import children_die_too, die_with_parent, take_over_orphans
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.wire import Reader, Writer
+
+_SEEN_LATELY = 0.1
+"""Seconds that a look at all processes serves for those of one world."""
 
 REAP_BOUND = 10.0
 """Seconds to wait for the kernel after SIGKILL; a process in an uninterruptible call may take longer."""
@@ -62,6 +66,11 @@ class Gate:
                 os.close(self._entry)
                 os.close(self._exit)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the ordinals may go."""
+        return self not in Gate._closed
+
     @classmethod
     def before_fork(cls) -> None:
         """Let no gate be half made, or half open, in a child."""
@@ -100,6 +109,7 @@ class OrdinalProcess:
         self.exit_at: float | None = None
         self._pidfd: int | None = None
         self._cpu_seen = 0
+        self._noted: dict[tuple[int, int], Descendant] = {}
         self._stdin = sys.stdin
         self._silence = ExitStack()
         # What it needs is given up again if there is no more of it, or no process: nobody else could.
@@ -147,6 +157,7 @@ class OrdinalProcess:
     def _run(self, body: Body, gate: Gate, send: int) -> None:
         die_with_parent(self._parent)
         children_die_too()
+        take_over_orphans()
         # A group of its own: the terminal's Ctrl-C reaches the controller alone, which then looks before it stops
         # the world, and what this process starts can be ended with it.
         os.setpgid(0, 0)
@@ -176,7 +187,7 @@ class OrdinalProcess:
         return pipe if self._pidfd is None or self.exit_code is not None else [*pipe, self._pidfd]
 
     def poll(self) -> bool:
-        """Whether it has ended; notes the exit code and ends what it left behind in its group."""
+        """Whether it has ended; notes the exit code and ends what it left behind."""
         # Before the look: between the two it may end, and another ordinal raise because of it.
         now = time.monotonic()
         if self.exit_code is None and _has_ended(self.pid):
@@ -189,6 +200,7 @@ class OrdinalProcess:
         # Before it is reaped: until then its number can't be another process's.
         if not _is_reaped(self.pid):
             _signal_group(self.pid, signal.SIGKILL)
+        kill(self._noted.values())
         self._process.join()
         if self._process.exitcode is None:
             # Nothing else makes multiprocessing let go of a process that was reaped by somebody else.
@@ -201,26 +213,42 @@ class OrdinalProcess:
         if self.exit_code is not None or _is_reaped(self.pid):
             return
         if group:
+            self.note(recent(_SEEN_LATELY))
             _signal_group(self.pid, number)
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     def is_busy(self) -> bool:
-        """Whether it has used the processor since the last call, or waits for one or for a disk: slow, not stuck.
+        """Whether it or what it started has used the processor since the last call, or waits for one or for a disk.
 
+        Then it is slow, not stuck.
         On a loaded machine a process that only wants to end may get no processor for longer than the grace.
         """
+        own = look(self.pid)
+        started = self.note(recent(_SEEN_LATELY))
         try:
             tasks = [task.read_bytes() for task in Path(f"/proc/{self.pid}/task").glob("*/stat")]
         except (FileNotFoundError, ProcessLookupError):
             # A thread has ended meanwhile.
             return True
         # The name of the program comes before the last parenthesis, and may contain anything.
-        fields = [task.rpartition(b")")[2].split() for task in tasks]
-        used = sum(int(field[11]) + int(field[12]) for field in fields)
+        states = {task.rpartition(b")")[2].split()[0].decode() for task in tasks} | {seen.state for seen in started}
+        used = sum(seen.used for seen in (own, *started) if seen is not None)
         advanced = used > self._cpu_seen
         self._cpu_seen = used
-        return advanced or any(field[0] in {b"R", b"D"} for field in fields)
+        return advanced or not states.isdisjoint("RD")
+
+    def note(self, processes: Processes) -> list[Descendant]:
+        """Note what it has started, to be ended when it has ended itself: nothing shows any more whose it was then.
+
+        Returns:
+            What there is now, also what has ended and waits to be reaped.
+        """
+        if self.exit_code is not None or _is_reaped(self.pid):
+            return []
+        started = processes.below(self.pid)
+        self._noted.update({(seen.pid, seen.born): seen for seen in started})
+        return started
 
     def close(self) -> None:
         """Release what belongs to the process, which is killed and reaped if it has not ended."""

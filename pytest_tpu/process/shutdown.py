@@ -17,8 +17,8 @@ def stop(
     pump: Callable[[float], None],
     after_interrupt: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
-) -> list[OrdinalProcess]:
-    """End all that live, and what they started.
+) -> None:
+    """End all that live, and what they started; gives up on those that SIGKILL has not ended within ten seconds.
 
     Args:
         processes: of one world.
@@ -27,9 +27,6 @@ def stop(
         after_interrupt: ends the waits that signals don't reach; later than the signal, which a main thread shall get
             once and in its body, not while it reports that its wait was ended.
         clock: for tests.
-
-    Returns:
-        Those that even SIGKILL did not end within ten seconds.
     """
     for number, seconds in ((INTERRUPT, grace), (signal.SIGTERM, grace), (signal.SIGKILL, REAP_BOUND)):
         deadline = clock() + seconds
@@ -40,8 +37,7 @@ def stop(
         while (now := clock()) < deadline and _living(processes):
             pump(deadline - now)
         if not _living(processes):
-            return []
-    return _living(processes)
+            return
 
 
 def _living(processes: Sequence[OrdinalProcess]) -> list[OrdinalProcess]:

@@ -274,6 +274,21 @@ class TestBusy:
 
         assert [True] * 5 == looks
 
+    def test_child_computes(self, start: Start) -> None:
+        """What it started, and what that started, make it busy while it waits for them."""
+        program = f"{sys.executable} -c 'while True: pass' & wait"
+        process = start(lambda send: subprocess.run(["sh", "-c", program], check=False))
+        wait_for(process.is_busy)
+        looks = [process.is_busy() for _ in range(5)]
+
+        assert [True] * 5 == looks
+
+    def test_child_waits(self, start: Start) -> None:
+        """A child that waits too makes nothing busy."""
+        process = start(lambda send: subprocess.run(["sleep", "60"], check=False))
+
+        wait_for(lambda: not process.is_busy())
+
 
 def test_fork_is_silent(start: Start, gate: Gate) -> None:
     """A fork in a process with threads gives no warning, not even where warnings are errors."""

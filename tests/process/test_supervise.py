@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import itertools
 import mmap
+import multiprocessing
 import multiprocessing.popen_fork
 import os
 import signal
@@ -80,7 +81,6 @@ class TestAgreement:
 
         assert (VerdictKind.AGREED, Outcome.PASSED) == (ended.verdict.kind, ended.verdict.outcome)
         assert (0, 10, 20) == ended.data
-        assert () == ended.survivors
 
     def test_messages(self) -> None:
         """Messages that are larger than a pipe arrive whole and in the order they were sent, with their ordinal."""
@@ -193,6 +193,92 @@ class TestEnds:
         assert launch(act).verdict.passed
         for ordinal in range(2):
             wait_for_end(int((tmp_path / str(ordinal)).read_text()))
+
+
+def detached(directory: Path, name: object, program: str = "exec sleep 60") -> None:
+    """Start a program in a session of its own, which ends with no group; its number is in a file."""
+    text = f"echo $$ > {directory}/{name}.new; mv {directory}/{name}.new {directory}/{name}; {program}"
+    subprocess.Popen(["sh", "-c", text], start_new_session=True)
+    wait_for((directory / str(name)).exists)
+
+
+class TestDetached:
+    """What has a session of its own is not in the group of the ordinal that started it."""
+
+    def test_end(self, tmp_path: Path) -> None:
+        """It ends with an ordinal that ends well."""
+        assert launch(lambda ordinal: detached(tmp_path, ordinal)).verdict.passed
+        for ordinal in range(2):
+            wait_for_end(int((tmp_path / str(ordinal)).read_text()))
+
+    def test_stopped(self, tmp_path: Path) -> None:
+        """It ends with an ordinal that is stopped."""
+
+        def act(ordinal: int) -> None:
+            detached(tmp_path, ordinal)
+            time.sleep(60)
+
+        assert VerdictKind.OVERDUE is launch(act, limits=Limits(timeout=1, grace=0.2)).verdict.kind
+        for ordinal in range(2):
+            wait_for_end(int((tmp_path / str(ordinal)).read_text()))
+
+    def test_orphan(self, tmp_path: Path) -> None:
+        """It is found also where the process in between has ended, as that of a daemon does."""
+
+        def act(ordinal: int) -> None:
+            inner = f"echo \\$\\$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/daemon; exec sleep 60"
+            subprocess.run(["sh", "-c", f'setsid sh -c "{inner}" &'], check=True)
+            wait_for((tmp_path / "daemon").exists)
+
+        assert launch(act, cores=1).verdict.passed
+        wait_for_end(int((tmp_path / "daemon").read_text()))
+
+    def test_killed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It ends with an ordinal that dies, if it was there for a while."""
+        monkeypatch.setattr("pytest_tpu.supervise._NOTED_EVERY", 0)
+        looks = itertools.count()
+
+        def act(ordinal: int) -> None:
+            detached(tmp_path, "child")
+            wait_for((tmp_path / "seen").exists)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def look(ordinal: int, output: OutputFiles, rest: bool) -> None:
+            # The second time, since between the two it was looked for.
+            if (tmp_path / "child").exists() and next(looks):
+                (tmp_path / "seen").touch()
+
+        assert VerdictKind.LOST is launch(act, cores=1, on_output=look).verdict.kind
+        wait_for_end(int((tmp_path / "child").read_text()))
+
+
+class TestLingering:
+    def test_child_computes(self) -> None:
+        """A process that waits for a child to finish its work is slow, and not stuck."""
+
+        def compute() -> None:
+            end = time.process_time() + 1
+            while time.process_time() < end:
+                pass
+
+        def act(ordinal: int) -> None:
+            multiprocessing.get_context("fork").Process(target=compute).start()
+
+        assert launch(act, cores=1).verdict.passed
+
+    def test_child_waits(self) -> None:
+        """One that waits for a child which does nothing lingers, and the headline names that child."""
+
+        def act(ordinal: int) -> int | None:
+            child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+            child.start()
+            return child.pid
+
+        ended = launch(act, cores=1)
+
+        assert VerdictKind.LINGERED is ended.verdict.kind
+        assert ended.verdict.headline.endswith(f" ({ended.data[0]}))")
+        assert "did not end after the body (live processes: " in ended.verdict.headline
 
 
 class NoPlan:

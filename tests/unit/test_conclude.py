@@ -92,6 +92,7 @@ class TestWaitingForEnded:
 # What the verdict is drawn from, and its headline; the ordinal of the first event, and the outcome.
 Row = tuple[tuple[OrdinalState, ...], str, "int | None", "Outcome | None"]
 TAKEN = "(SIGCHLD is ignored, or something else waited for the process)"
+BOTH = "live threads: 'a'; live processes: x (1), y (2), z (3), x (1) and 2 more"
 ENDS: dict[str, Row] = {
     "all pass": ((said(0, PASSED), said(1, PASSED)), "AGREED: all 2 ordinals passed", None, PASSED),
     "one of one": ((said(0, PASSED),), "AGREED: ordinal 0 passed", None, PASSED),
@@ -295,8 +296,7 @@ ENDS: dict[str, Row] = {
             replace(said(k, PASSED, exit_code=-15, stopped=True), threads=("a",), processes=("x (1)", "y (2)", "z (3)"))
             for k in range(2)
         ),
-        "LINGERED: ordinals 0-1 did not end after the body "
-        "(live threads: 'a'; live processes: x (1), y (2), z (3), x (1) and 2 more)",
+        f"LINGERED: ordinals 0-1 did not end after the body ({BOTH})",
         0,
         None,
     ),

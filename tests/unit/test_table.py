@@ -37,7 +37,7 @@ def test_whole() -> None:
 @pytest.mark.parametrize(
     ("row", "state"),
     [
-        pytest.param("0 4100 none - alive", runs(0), id="alive"),
+        pytest.param("0 4100 none - survived SIGKILL", runs(0), id="nothing ended it"),
         pytest.param("0 4100 none - exit code 0", died(0, 0), id="left without a word"),
         pytest.param("0 4100 none - ended", died(0, 0, stopped=True), id="ended before its body"),
         pytest.param("0 4100 passed 1 s exit code 3", said(0, Outcome.PASSED, exit_code=3), id="left badly"),
