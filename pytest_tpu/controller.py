@@ -322,7 +322,10 @@ def _launch(
         on_message=on_message,
         on_output=_LiveOutput(item.config, alone).show,
     )
-    ended = supervise(launch, adopted.run.backend)
+    try:
+        ended = supervise(launch, adopted.run.backend)
+    except LaunchError as error:
+        raise _refused(item, adopted, "setup" if alone else "call", error) from None
     for key, text in reports.sections(ended.outputs, ended.data, alone):
         item.add_report_section("call", key, text)
     item.user_properties.extend(reports.merged_properties(properties, ended.data))

@@ -8,21 +8,21 @@ from __future__ import annotations
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_tpu.backend import Backend
 from pytest_tpu.diagnose.conclude import Watched, conclude, must_stop, waiting_for_ended
 from pytest_tpu.diagnose.stall import Stall, find_stall, patience_of
-from pytest_tpu.errors import MessageError, TpuError
+from pytest_tpu.errors import BackendError, MessageError, TpuError
 from pytest_tpu.ledger import Ledger
 from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.messages import Exited, Finished, Launches, Ready
 from pytest_tpu.model.place import Place
 from pytest_tpu.model.position import Position
-from pytest_tpu.model.verdict import OrdinalState, Outcome, Phase, Verdict
+from pytest_tpu.model.verdict import LaunchError, OrdinalState, Outcome, Phase, Verdict
 from pytest_tpu.process.descendants import Descendant, Processes, recent
 from pytest_tpu.process.held import HeldSignals, ends_are_kept
 from pytest_tpu.process.ordinal_process import Gate, OrdinalProcess
@@ -90,15 +90,33 @@ def supervise(launch: Launch, backend: Backend | None) -> Ended:
 
     Whatever happens meanwhile, an exception in the caller's thread included (Ctrl-C, a limit of another plugin), no
     process of the world outlives the call.
+
+    Raises:
+        LaunchError: the world could not be started.
     """
     with ExitStack() as stack:
         stack.enter_context(ends_are_kept())
-        plan = None if launch.alone or backend is None else stack.enter_context(backend.plan(launch.cores))
-        world = _World(launch)
-        stack.callback(world.close)
-        world.start(backend, plan)
+        with _refusing():
+            plan = None if launch.alone or backend is None else stack.enter_context(backend.plan(launch.cores))
+            world = _World(launch)
+            stack.callback(world.close)
+            world.start(backend, plan)
         world.watch()
         return world.ended()
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Make a verdict of what keeps a world from its start: the machine has no more of something, or no such host."""
+    try:
+        yield
+    except TimeoutError:
+        # Limits of others raise it, out of a handler of theirs.
+        raise
+    except BackendError as error:
+        raise LaunchError.refused(str(error)) from error
+    except OSError as error:
+        raise LaunchError.refused(f"the processes can't be started: {error}") from error
 
 
 class _World:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +55,55 @@ def test_ordinals(run_on_ordinals: RunOnOrdinals) -> None:
     assert found["test_mismatches"].startswith("FAILED MISMATCHED: ")
     assert "FAILED LOST: ordinal 1: exit code 3, after it had reported xfailed" == found["test_leaves_badly"]
     assert found["test_lingers"].startswith("FAILED LINGERED: ordinal 1 did not end after the body")
+
+
+def test_machine(run_on_ordinals: RunOnOrdinals) -> None:
+    """A launch for which the machine has no process left fails by name, and no xfail mark excuses it."""
+    conftest = """
+        import errno, os
+        import pytest
+
+        fork = os.fork
+
+        def fails():
+            raise OSError(errno.EAGAIN, "no more processes")
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_protocol():
+            os.fork = fails
+            try:
+                return (yield)
+            finally:
+                os.fork = fork
+    """
+    result = run_on_ordinals(
+        """
+        import pytest
+        import pytest_tpu
+
+        pytestmark = pytest.mark.xfail
+
+        @pytest_tpu.multi_process
+        def test_on_ordinals():
+            assert False
+
+        @pytest_tpu.isolated
+        def test_isolated():
+            assert False
+
+        def test_launch(tpu_launch):
+            tpu_launch(print)
+        """,
+        *SHOW_ALL,
+        conftest=conftest,
+    )
+    refused = f"REFUSED: the processes can't be started: [Errno {errno.EAGAIN}] no more processes"
+
+    assert {
+        "test_on_ordinals": f"FAILED {refused}",
+        "test_isolated": f"ERROR {refused}",
+        "test_launch": f"FAILED pytest_tpu.LaunchError: {refused}",
+    } == summary(result)
 
 
 @pytest.mark.parametrize("options", [(), ("--tpu-isolate",)], ids=["here", "isolated"])

@@ -23,7 +23,7 @@ from pytest_tpu.errors import BackendError
 from pytest_tpu.model.limits import Limits
 from pytest_tpu.model.messages import Exited, Finished
 from pytest_tpu.model.place import Place
-from pytest_tpu.model.verdict import UNKNOWN_END, Outcome, VerdictKind
+from pytest_tpu.model.verdict import UNKNOWN_END, LaunchError, Outcome, VerdictKind
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.supervise import Ended, Launch, Work, supervise
 
@@ -308,14 +308,14 @@ class TestNotStarted:
         """A backend that can't plan the launch is heard, and nothing was begun."""
         nothing: Any = NoPlan()
 
-        with pytest.raises(BackendError, match="no port is left"):
+        with pytest.raises(LaunchError, match=r"^REFUSED: no port is left"):
             supervise(Launch(cores=2, work=working(sleep), limits=QUICK), nothing)
 
     def test_no_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without memory for the world there is no gate either."""
         monkeypatch.setattr(mmap, "mmap", fails_at(1, mmap.mmap))
 
-        with pytest.raises(OSError, match="no more of it"):
+        with pytest.raises(LaunchError, match=r"^REFUSED: the processes can't be started: .* no more of it"):
             launch(sleep)
 
     @pytest.mark.parametrize("number", [1, 2])
@@ -324,7 +324,7 @@ class TestNotStarted:
         popen: Any = multiprocessing.popen_fork.Popen
         monkeypatch.setattr(popen, "_launch", fails_at(number, popen._launch))
 
-        with pytest.raises(OSError, match="no more of it"):
+        with pytest.raises(LaunchError, match=r"^REFUSED: the processes can't be started: .* no more of it"):
             launch(sleep)
 
     @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
@@ -333,7 +333,7 @@ class TestNotStarted:
         """Where there are not enough files for the output, those that were opened are closed."""
         monkeypatch.setattr(tempfile, "TemporaryFile", fails_at(number, tempfile.TemporaryFile))
 
-        with pytest.raises(OSError, match="no more of it"):
+        with pytest.raises(LaunchError, match=r"^REFUSED: the processes can't be started: .* no more of it"):
             launch(sleep)
 
     @pytest.mark.parametrize("number", [1, 2, 3])
@@ -341,7 +341,7 @@ class TestNotStarted:
         """Where there is no pipe for the gate or for what an ordinal says, the rest is given up."""
         monkeypatch.setattr("pytest_tpu.process.ordinal_process.os.pipe", fails_at(number, os.pipe))
 
-        with pytest.raises(OSError, match="no more of it"):
+        with pytest.raises(LaunchError, match=r"^REFUSED: the processes can't be started: .* no more of it"):
             launch(sleep)
 
 
