@@ -276,10 +276,16 @@ class TestBusy:
 
     def test_child_computes(self, start: Start) -> None:
         """What it started, and what that started, make it busy while it waits for them."""
-        program = f"{sys.executable} -c 'while True: pass' & wait"
+        spin = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
+        program = f"{sys.executable} -c '{spin}' & wait"
         process = start(lambda send: subprocess.run(["sh", "-c", program], check=False))
-        wait_for(process.is_busy)
-        looks = [process.is_busy() for _ in range(5)]
+        wait_for(lambda: len(psutil.Process(process.pid).children(recursive=True)) == 2)
+        (computes,) = psutil.Process(process.pid).children()[0].children()
+        looks = []
+        for _ in range(5):
+            used = computes.cpu_times().user
+            wait_for(lambda used=used: computes.cpu_times().user > used + 0.05)  # type: ignore[misc]
+            looks.append(process.is_busy())
 
         assert [True] * 5 == looks
 
