@@ -13,7 +13,7 @@ import pytest
 from pytest_tpu.backend import Backend
 from pytest_tpu.diagnose.table import table
 from pytest_tpu.model.limits import Limits
-from pytest_tpu.model.messages import Exited
+from pytest_tpu.model.messages import Exited, Launches
 from pytest_tpu.model.place import Place
 from pytest_tpu.model.verdict import LaunchError, VerdictKind
 from pytest_tpu.ordinal import call
@@ -21,14 +21,27 @@ from pytest_tpu.ordinal.pickling import Shared
 from pytest_tpu.process.output import OutputFiles
 from pytest_tpu.supervise import Ended, Launch, supervise
 
-_deadline: float | None = None
-"""When this process, that of an isolated test, will be stopped; monotonic seconds."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outer:
+    """The isolated test that this process is.
+
+    Args:
+        deadline: when its time is over, monotonic seconds; None if it has no limit.
+        send: tells the controller.
+    """
+
+    deadline: float | None
+    send: Callable[[Any], None]
 
 
-def end_before(deadline: float) -> None:
-    """Have all launches of this process end in time before it is stopped itself, so that their verdicts are told."""
-    global _deadline  # noqa: PLW0603 - the process has one end
-    _deadline = deadline
+_outer: Outer | None = None
+
+
+def stay_within(outer: Outer) -> None:
+    """Have all launches of this process end with the time of the test that it is."""
+    global _outer  # noqa: PLW0603 - the process is one test
+    _outer = outer
 
 
 def run(fn: Callable[[], Any], *, cores: int, backend: Backend, limits: Limits) -> list[Any]:
@@ -49,8 +62,10 @@ def run(fn: Callable[[], Any], *, cores: int, backend: Backend, limits: Limits) 
     """
     # Whoever reads the report wants the line that launched, not the lines of ours below it.
     __tracebackhide__ = True
-    if _deadline is not None:
-        limits = limits.within(_deadline - time.monotonic())
+    if _outer is not None:
+        _outer.send(Launches(at=time.monotonic()))
+        if _outer.deadline is not None:
+            limits = limits.within(_outer.deadline - time.monotonic())
     backend.load()
     shared = Shared()
 

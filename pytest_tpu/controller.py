@@ -180,8 +180,8 @@ def run_isolated(item: pytest.Item, adopted: Adopted) -> None:
     began = time.monotonic()
 
     def work(_place: Place, output: OutputFiles, send: Callable[[Any], None]) -> Any:
-        if adopted.limits.timeout:
-            callables.end_before(began + adopted.limits.timeout)
+        deadline = began + adopted.limits.timeout if adopted.limits.timeout else None
+        callables.stay_within(callables.Outer(deadline=deadline, send=send))
         if backend is not None:
             adopted.run.guard.stand_down()
             backend.set_launcher(callables.Launcher(backend=backend, cores=adopted.cores, limits=adopted.limits))

@@ -21,14 +21,15 @@ class Limits:
     grace: float = 2.0
 
     def within(self, seconds: float) -> Limits:
-        """Bound a launch that has to end, and its verdict to be told, before an outer limit strikes.
+        """Bound a launch inside an isolated test by what is left of that test's time.
 
         Args:
-            seconds: until the outer limit.
-
-        Returns:
-            The same, with a time limit that leaves room to stop the world: two graces and a second, or half of what is
-            left where that is less.
+            seconds: until the limit of the test strikes.
         """
-        room = max(seconds - 2 * self.grace - 1, seconds / 2)
-        return replace(self, timeout=min(self.timeout, room) if self.timeout else room)
+        # Never 0, which means no limit.
+        left = max(seconds, 0.01)
+        return replace(self, timeout=min(self.timeout, left) if self.timeout else left)
+
+    def around(self) -> Limits:
+        """The limits of an isolated test that launches: its ordinals are stopped first, and their verdict is told."""
+        return replace(self, timeout=self.timeout + 2 * self.grace + 1) if self.timeout else self

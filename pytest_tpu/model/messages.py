@@ -57,4 +57,15 @@ class Exited:
     interrupted: bool = False
 
 
-Message = Ready | Finished | Exited
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launches:
+    """Emitted by an isolated test when it launches ordinals: they end at its limit, and it has to tell their verdict.
+
+    Args:
+        at: monotonic seconds.
+    """
+
+    at: float
+
+
+Message = Ready | Finished | Exited | Launches
