@@ -257,7 +257,6 @@ class TestExit:
         """What a fixture set up on an ordinal, or in an isolated process, is finished there before the session ends."""
         pytester.makepyfile(
             test_it=f"""
-            import multiprocessing
             from pathlib import Path
             import pytest
             import pytest_tpu
