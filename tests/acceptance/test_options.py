@@ -100,7 +100,9 @@ class TestPlaces:
         monkeypatch.setenv("PYTEST_TPU_CORES", "4")
         monkeypatch.setenv("PYTEST_TPU_TIMEOUT", "4")
 
-        assert "cores=6, backend='auto', timeout=4.0, stall_timeout=60.0, grace=3.0," in project.settings("--tpu-cores=6")
+        assert "cores=6, backend='auto', timeout=4.0, stall_timeout=60.0, grace=3.0," in project.settings(
+            "--tpu-cores=6"
+        )
 
     @pytest.mark.parametrize("place", ["ini", "environment", "command line"])
     def test_xdist(self, project: Project, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
