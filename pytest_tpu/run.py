@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -59,12 +60,13 @@ def open_run(config: pytest.Config, environ: Mapping[str, str]) -> None:
     """Resolve the settings, choose the host, and answer as it until the session is unconfigured.
 
     Raises:
-        pytest.UsageError: a setting is not allowed, or the host that was named is not there.
+        pytest.UsageError: a setting is not allowed, or can't be had here, or the host that was named is not there.
     """
     try:
         settings = resolve(config, environ)
     except SettingError as error:
         raise pytest.UsageError(str(error)) from None
+    _check_isolation(settings)
     backend, reason = _chosen(settings)
     guard = Guard(package.runtime_initialized, launches=backend is not None)
     run = Run(settings=settings, backend=backend, reason=reason, guard=guard)
@@ -83,6 +85,13 @@ def open_run(config: pytest.Config, environ: Mapping[str, str]) -> None:
                 refuse=run.guard.refuse,
             )
         )
+
+
+def _check_isolation(settings: Settings) -> None:
+    """A test that asks for a process of its own, and can't have one, must not run as if it had."""
+    flag = "--tpu-isolate" if settings.isolate else "--tpu-isolate-marked" if settings.isolate_marked else None
+    if flag is not None and sys.platform != "linux":
+        raise pytest.UsageError(f"{flag} works on Linux only, and this is {sys.platform}")
 
 
 def _chosen(settings: Settings) -> tuple[Backend | None, str]:

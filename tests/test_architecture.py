@@ -356,6 +356,18 @@ class TestElsewhere:
         assert "SKIPPED [1] " in out
         assert platform == "linux" or "torch_xla exists for Linux only" in out
 
+    @pytest.mark.parametrize("platform", ["darwin", "win32"])
+    @pytest.mark.parametrize("option", ["--tpu-isolate", "--tpu-isolate-marked=slow"])
+    def test_isolation(self, platform: str, option: str, tmp_path: Path) -> None:
+        """Processes of their own are refused at once where there can be none."""
+        (tmp_path / "test_one.py").write_text("def test_one(): pass\n", encoding="utf-8")
+        program = ELSEWHERE + "sys.stderr = sys.stdout; print(repr(pytest.main(['-s', *arguments])))"
+        out = _run_python(program, platform, *_plugin_argument(), option, cwd=tmp_path)
+
+        flag = option.partition("=")[0]
+        assert f"ERROR: {flag} works on Linux only, and this is {platform}" in out
+        assert "<ExitCode.USAGE_ERROR: 4>" == out.splitlines()[-1]
+
     @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
     def test_our_own_tests(self, platform: str) -> None:
         """Our own tests pass where torch_xla does not exist: those that need it are skipped, for that reason."""
