@@ -10,7 +10,7 @@ import pytest
 
 from pytest_tpu import private
 from pytest_tpu.diagnose.table import table
-from pytest_tpu.diagnose.words import join_ordinals
+from pytest_tpu.model.ordinals import name_ordinals
 from pytest_tpu.model.reported import Reported
 from pytest_tpu.model.verdict import Outcome, Verdict, VerdictKind
 
@@ -191,5 +191,5 @@ def _spokesman(members: Sequence[tuple[int, pytest.TestReport]]) -> pytest.TestR
         failed = [ordinal for ordinal, report in members if report.failed]
         crash = getattr(speaker.longrepr, "reprcrash", None)
         if crash is not None:
-            crash.message = f"ordinal{'s' if len(failed) > 1 else ''} {join_ordinals(failed)}: {crash.message}"
+            crash.message = f"{name_ordinals(failed)}: {crash.message}"
     return speaker

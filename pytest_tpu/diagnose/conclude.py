@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_tpu.diagnose.stall import Stall
-from pytest_tpu.diagnose.words import join_ordinals, process_end, seconds
+from pytest_tpu.diagnose.words import process_end, seconds
 from pytest_tpu.model.limits import Limits
+from pytest_tpu.model.ordinals import name_ordinals
 from pytest_tpu.model.position import Position
 from pytest_tpu.model.verdict import UNKNOWN_END, OrdinalState, Outcome, Phase, Verdict, VerdictKind
 
@@ -179,9 +180,7 @@ def _at_the_limit(states: Sequence[OrdinalState], limits: Limits, noun: str) -> 
     if not late:
         return _lingered(states, noun)
     phase = "started" if all(state.phase is Phase.STARTING for state in late) else "finished"
-    names = _all(states, noun) if len(late) == len(states) else f"{noun}s {join_ordinals([s.ordinal for s in late])}"
-    if len(late) == 1:
-        names = _name(late[0], states, noun)
+    names = _all(states, noun) if len(late) == len(states) else _those(late, states, noun)
     places = {state.where for state in late}
     where = f", in {late[0].where}" if len(places) == 1 and late[0].where else ""
     first = late[0].ordinal if len(late) == 1 else None
@@ -204,7 +203,7 @@ def _after_the_end(states: Sequence[OrdinalState], noun: str) -> _Conclusion:
 
 def _lingered(states: Sequence[OrdinalState], noun: str) -> _Conclusion:
     late = [state for state in states if state.stopped]
-    names = _name(late[0], states, noun) if len(late) == 1 else f"{noun}s {join_ordinals([s.ordinal for s in late])}"
+    names = _those(late, states, noun)
     threads = list(dict.fromkeys(repr(name) for state in late for name in state.threads))
     processes = [name for state in late for name in state.processes]
     found = {"live threads": threads, "live processes": processes}
@@ -222,9 +221,8 @@ def _division(states: Sequence[OrdinalState], noun: str) -> str:
     for outcome in dict.fromkeys(state.outcome for state in states):
         same = [state for state in states if state.outcome is outcome]
         reason = f" ({same[0].reason})" if same[0].reason else ""
-        plural = "s" if len(same) > 1 else ""
         word = outcome.value if outcome else "gave no outcome"
-        parts.append(f"{noun}{plural} {join_ordinals([state.ordinal for state in same])} {word}{reason}")
+        parts.append(f"{_those(same, states, noun)} {word}{reason}")
     return ", ".join(parts)
 
 
@@ -237,6 +235,10 @@ def _lost(state: OrdinalState) -> bool:
 
 def _name(state: OrdinalState, states: Sequence[OrdinalState], noun: str) -> str:
     return noun if len(states) == 1 and noun != "ordinal" else f"{noun} {state.ordinal}"
+
+
+def _those(some: Sequence[OrdinalState], states: Sequence[OrdinalState], noun: str) -> str:
+    return _name(some[0], states, noun) if len(states) == 1 else name_ordinals([state.ordinal for state in some], noun)
 
 
 def _all(states: Sequence[OrdinalState], noun: str) -> str:

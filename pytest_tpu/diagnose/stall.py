@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_tpu.diagnose.words import join_ordinals, seconds
+from pytest_tpu.diagnose.words import seconds
 from pytest_tpu.model.limits import Limits
+from pytest_tpu.model.ordinals import join_ordinals, name_ordinals
 from pytest_tpu.model.position import Position
 from pytest_tpu.model.verdict import OrdinalState, Outcome
 
@@ -112,8 +113,7 @@ def _headline(
 ) -> str:
     tag = f" {position.tag!r}" if position.tag else ""
     what = f"{position.kind}{tag} #{position.sequence}"
-    some = "ordinals" if len(waiting) > 1 else "ordinal"
-    entered = f"{what} entered by {some} {join_ordinals(waiting)}, never by {join_ordinals(absent)}"
+    entered = f"{what} entered by {name_ordinals(waiting)}, never by {join_ordinals(absent)}"
     if not gone:
         return f"{entered}, {seconds(now - position.since)} without progress ({patience.limit})"
     first = gone[0]

@@ -1,22 +1,10 @@
-"""How numbers, signals and lists of ordinals read."""
+"""How numbers and signals read."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
 
 from pytest_tpu.model.verdict import UNKNOWN_END
-
-
-def join_ordinals(ordinals: Iterable[int]) -> str:
-    """Write ordinals as ranges: ``"0-3, 6"``."""
-    runs: list[list[int]] = []
-    for ordinal in sorted(ordinals):
-        if runs and ordinal == runs[-1][1] + 1:
-            runs[-1][1] = ordinal
-        else:
-            runs.append([ordinal, ordinal])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
 def process_end(exit_code: int) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_tpu.errors import MismatchError, WorldStopped
 from pytest_tpu.ledger import encoding
-from pytest_tpu.ledger.mismatch import mismatch, named
+from pytest_tpu.ledger.mismatch import mismatch
+from pytest_tpu.model.ordinals import name_ordinals
 
 if TYPE_CHECKING:
     from pytest_tpu.ledger.record import Record
@@ -118,8 +119,9 @@ class OrdinalMeetings:
         if ahead:
             later = entries[ahead[0]]
             raise MismatchError(
-                f"{named(ahead)} left call #{number} of this group without completing it and went on "
-                f"to #{later.number}, {later.text}; {named([self._ordinal])} called {entries[self._ordinal].text}"
+                f"{name_ordinals(ahead)} left call #{number} of this group without completing it and went on "
+                f"to #{later.number}, {later.text}; "
+                f"{name_ordinals([self._ordinal])} called {entries[self._ordinal].text}"
             )
         text = mismatch(entries)
         if text is not None:

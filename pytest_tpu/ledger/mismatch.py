@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from pytest_tpu.model.ordinals import name_ordinals
 
 if TYPE_CHECKING:
     from pytest_tpu.ledger.encoding import Entry
@@ -27,21 +29,7 @@ def mismatch(entries: Mapping[int, Entry]) -> str | None:
     alike = len(set(texts.values())) < len(texts)
     parts = [
         # Calls that differ only in what was cut would otherwise look the same on both sides.
-        f"{named(ordinals)} called {texts[digest]}{f' (fingerprint {digest.hex()[:8]})' if alike else ''}"
+        f"{name_ordinals(ordinals)} called {texts[digest]}{f' (fingerprint {digest.hex()[:8]})' if alike else ''}"
         for digest, ordinals in sides.items()
     ]
     return "; ".join(parts) + ("; they differ in the part that is left out" if alike else "")
-
-
-def named(ordinals: Sequence[int]) -> str:
-    """Name some ordinals: ``ordinal 1``, ``ordinals 0, 2``, ``ordinals 0-5, 7``."""
-    runs: list[list[int]] = []
-    for ordinal in ordinals:
-        if runs and ordinal == runs[-1][-1] + 1:
-            runs[-1].append(ordinal)
-        else:
-            runs.append([ordinal])
-    parts: list[str] = []
-    for run in runs:
-        parts.extend([f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run))
-    return f"{'ordinal' if len(ordinals) == 1 else 'ordinals'} {', '.join(parts)}"

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from pytest_tpu.ledger.encoding import Entry, fingerprint
-from pytest_tpu.ledger.mismatch import mismatch, named
+from pytest_tpu.ledger.mismatch import mismatch
 from pytest_tpu.model.place import Call
 
 
@@ -52,18 +50,3 @@ class TestMismatch:
         assert text is not None
         assert text.endswith("they differ in the part that is left out")
         assert fingerprint(MAX).hex()[:8] in text
-
-
-@pytest.mark.parametrize(
-    ("ordinals", "text"),
-    [
-        ([1], "ordinal 1"),
-        ([0, 2], "ordinals 0, 2"),
-        ([0, 1], "ordinals 0, 1"),
-        ([0, 1, 2, 3, 5], "ordinals 0-3, 5"),
-        ([1, 3, 4, 5, 7, 8], "ordinals 1, 3-5, 7, 8"),
-    ],
-)
-def test_named(ordinals: list[int], text: str) -> None:
-    """Ordinals are named in few words."""
-    assert text == named(ordinals)

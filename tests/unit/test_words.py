@@ -4,24 +4,8 @@ import signal
 
 import pytest
 
-from pytest_tpu.diagnose.words import join_ordinals, process_end, seconds
+from pytest_tpu.diagnose.words import process_end, seconds
 from pytest_tpu.model.verdict import UNKNOWN_END
-
-
-@pytest.mark.parametrize(
-    ("text", "ordinals"),
-    [
-        ("", []),
-        ("3", [3]),
-        ("0-1", [0, 1]),
-        ("0-3, 6", [6, 0, 1, 2, 3]),
-        ("0, 2, 4-5", [4, 0, 5, 2]),
-        ("9-11", [9, 10, 11]),
-    ],
-)
-def test_join_ordinals(text: str, ordinals: list[int]) -> None:
-    """Ordinals are written in order, neighbours as ranges."""
-    assert text == join_ordinals(ordinals)
 
 
 @pytest.mark.parametrize(
