@@ -93,6 +93,8 @@ def _spoken_of(verdict: Verdict, phases: Mapping[int, Sequence[pytest.TestReport
     if verdict.kind not in (VerdictKind.AGREED, VerdictKind.RAISED, VerdictKind.MISMATCHED):
         return None
     reports = phases.get(verdict.first or 0, ())
+    if verdict.kind is VerdictKind.MISMATCHED and not any(report.failed for report in reports):
+        return None  # The body caught the error: its reports know nothing of it.
     telling = [*(report for report in reports if report.failed), *(report for report in reports if report.skipped)]
     return next(iter([*telling, *reports]), None)
 

@@ -337,7 +337,13 @@ def _live(launch: Launch, place: Place, backend: Backend | None, output: OutputF
         return Finished(at=time.monotonic(), outcome=Outcome.REFUSED, reason=str(error))
     send(Ready(at=time.monotonic()))
     word = launch.work(place, output, send)
-    return replace(word, threads=_other_threads()) if isinstance(word, Finished) else word
+    if not isinstance(word, Finished):
+        return word
+    mismatch = place.meetings.mismatch
+    if mismatch is not None and word.outcome not in (Outcome.MISMATCHED, Outcome.STOPPED):
+        # The body caught it: a handler around a training step must not make a pass of it.
+        word = replace(word, outcome=Outcome.MISMATCHED, reason=str(mismatch))
+    return replace(word, threads=_other_threads())
 
 
 def _other_threads() -> tuple[str, ...]:

@@ -32,6 +32,7 @@ class TpuBackend:
         self._chips = chips
         self._cores = cores
         self._launcher: Launcher | None = None
+        self._on_ordinal = False
 
     @property
     def host(self) -> Host:
@@ -70,7 +71,7 @@ class TpuBackend:
     def _launching(self, theirs: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(theirs)
         def run_multiprocess(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
-            return launches.run(self._launcher, fn, *args, **kwargs)
+            return launches.run(self._launcher, self._on_ordinal, fn, *args, **kwargs)
 
         return run_multiprocess
 
@@ -93,6 +94,7 @@ class TpuBackend:
 
     def enter(self, place: Place) -> None:
         """Become an ordinal."""
+        self._on_ordinal = True
         one_thread()
         from torch_xla import runtime
         from torch_xla._internal import pjrt

@@ -63,6 +63,7 @@ class OrdinalMeetings:
         self._series: dict[tuple[int, ...], _Series] = {}
         self._inside: dict[int, encoding.Point] = {}
         self._entered = 0
+        self.mismatch: MismatchError | None = None
 
     def meet(self, group: Sequence[int], call: Call) -> int:
         """Wait until every ordinal of `group` has entered its call of the same number, and compare them."""
@@ -118,14 +119,19 @@ class OrdinalMeetings:
         ahead = [ordinal for ordinal, entry in entries.items() if entry.number != number]
         if ahead:
             later = entries[ahead[0]]
-            raise MismatchError(
+            raise self._noted(
                 f"{name_ordinals(ahead)} left call #{number} of this group without completing it and went on "
                 f"to #{later.number}, {later.text}; "
                 f"{name_ordinals([self._ordinal])} called {entries[self._ordinal].text}"
             )
         text = mismatch(entries)
         if text is not None:
-            raise MismatchError(text)
+            raise self._noted(text)
+
+    def _noted(self, text: str) -> MismatchError:
+        error = MismatchError(text)
+        self.mismatch = self.mismatch or error
+        return error
 
     @contextmanager
     def _standing(self, call: Call, text: str, group: tuple[int, ...], sequence: int) -> Iterator[None]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pytest_tpu.errors import MismatchError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -38,6 +40,9 @@ class Call:
 
 class Meetings(Protocol):
     """Where the ordinals of a world compare their calls before any data moves."""
+
+    mismatch: MismatchError | None
+    """The first that was raised here: a body may catch it, and has not made it good by that."""
 
     def meet(self, group: Sequence[int], call: Call) -> int:
         """Wait until every ordinal of `group` has entered its call of the same number, and compare them.

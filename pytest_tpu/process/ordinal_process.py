@@ -6,6 +6,7 @@ import ctypes
 import faulthandler
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import threading
@@ -143,6 +144,8 @@ class OrdinalProcess:
             with suppress(Exception):
                 stream.flush()
         _flush_native()
+        # Python gives a forked child other random numbers, and a fixture that sets the seed would be without effect.
+        self._random = random.getstate()
         # In the child multiprocessing closes what stands here, and a fixture may have put an answer there to be read.
         sys.stdin = None
         # Python 3.12 and later warn at each fork of a process with threads, and torch_xla always has some.
@@ -163,6 +166,7 @@ class OrdinalProcess:
         os.setpgid(0, 0)
         self.output.redirect()
         sys.stdin = self._stdin
+        random.setstate(self._random)
         # To this ordinal's own file: a crash prints its Python stacks there, and not over those of the others.
         faulthandler.enable(2)
         writer = Writer(send)

@@ -129,6 +129,44 @@ def test_tags_are_compared(pytester: pytest.Pytester) -> None:
     )
 
 
+def test_a_caught_mismatch_is_no_pass(pytester: pytest.Pytester) -> None:
+    """A body that catches the error of a collective that did not match fails all the same, and no mark excuses it."""
+    pytester.makepyfile(
+        """
+        import pytest
+        import pytest_tpu
+        import torch
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+
+
+        def reduce():
+            try:
+                ordinal = torch_xla.runtime.global_ordinal()
+                xm.all_reduce(xm.REDUCE_SUM, torch.ones(1 + ordinal, device=torch_xla.device()))
+            except Exception:
+                pass
+
+
+        @pytest.mark.xfail
+        @pytest_tpu.multi_process
+        def test_body():
+            reduce()
+
+
+        def test_launched(tpu_launch):
+            tpu_launch(reduce)
+        """
+    )
+
+    result = pytester.runpytest_inprocess("--tpu-cores=2", "-rf", "-vv")
+
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        ["FAILED *::test_body - MISMATCHED: *float32?1?*float32?2?*", "FAILED *::test_launched - *MISMATCHED: *"]
+    )
+
+
 def test_honest_programs_pass(pytester: pytest.Pytester) -> None:
     """Nobody is accused who computes, comes from a thread after its body, or leaves when all is done."""
     pytester.makepyfile(HONEST)

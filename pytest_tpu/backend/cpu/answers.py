@@ -278,7 +278,7 @@ def _run_multiprocess(
     __tracebackhide__ = True
     if not package.runtime_initialized():
         _require_all_cores(host)
-    return launches.run(host.launcher, fn, *args, start_method=start_method, **kwargs)
+    return launches.run(host.launcher, host.place is not None, fn, *args, start_method=start_method, **kwargs)
 
 
 def _require_all_cores(host: HostState) -> None:
