@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from pytest_tpu.backend import Backend, package
 from pytest_tpu.backend.chips import Chips, check, find_chips
 from pytest_tpu.errors import BackendError
 
-Name = Literal["auto", "tpu", "cpu"]
+if TYPE_CHECKING:
+    from pytest_tpu.model.settings import BackendName
 
 ORDINAL_MEMORY: Final = 65 * 10**6
 """What a forked ordinal holds of its own, once it has a device."""
@@ -17,7 +18,12 @@ ALWAYS_ALLOWED: Final = 64
 
 
 def choose(
-    name: Name, cores: int | None, *, chips: Chips | None = None, memory: int | None = None, platform: str | None = None
+    name: BackendName,
+    cores: int | None,
+    *,
+    chips: Chips | None = None,
+    memory: int | None = None,
+    platform: str | None = None,
 ) -> Backend | None:
     """Choose the backend of a run.
 

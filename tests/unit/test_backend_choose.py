@@ -9,15 +9,16 @@ import pytest
 
 from pytest_tpu.backend import package
 from pytest_tpu.backend.chips import Chips, find_chips
-from pytest_tpu.backend.choose import Name, choose, cores_allowed
+from pytest_tpu.backend.choose import choose, cores_allowed
 from pytest_tpu.errors import BackendError, MissingPackageError
+from pytest_tpu.model.settings import BackendName
 
 GB = 10**9
 NO_CHIPS = Chips(count=0, version="")
 
 
 def chosen(
-    name: Name, cores: int | None, *, chips: Chips = NO_CHIPS, memory: int = 8 * GB, platform: str = "linux"
+    name: BackendName, cores: int | None, *, chips: Chips = NO_CHIPS, memory: int = 8 * GB, platform: str = "linux"
 ) -> str | None:
     """Choose as on a machine like that; show the host in a few words."""
     backend = choose(name, cores, chips=chips, memory=memory, platform=platform)
@@ -57,7 +58,7 @@ class TestDecision:
             ("cpu", 64, NO_CHIPS, "cpu 64 of 64"),
         ],
     )
-    def test_host(self, name: Name, cores: int | None, chips: Chips, expected: str | None) -> None:
+    def test_host(self, name: BackendName, cores: int | None, chips: Chips, expected: str | None) -> None:
         """A TPU is taken where there is one, an emulated host where cores are asked for, else none."""
         assert expected == chosen(name, cores, chips=chips)
 
