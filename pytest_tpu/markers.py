@@ -223,7 +223,7 @@ def availability(wanted: int | None, host: Host | None, settings: Settings, reas
     """
     if host is None:
         return f"needs a TPU host: {reason}"
-    cores = min(settings.cores or host.cores, host.cores)
+    cores = settings.cores_on(host)
     if wanted is None or (wanted <= cores and host.gives(wanted)):
         return None
     if wanted <= cores:

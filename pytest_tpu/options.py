@@ -246,7 +246,7 @@ def header(settings: Settings, host: Host | None, reason: str) -> str:
     """Say for pytest's header which host the run has, or for which `reason` it has none, and within which limits."""
     if host is None:
         return f"tpu: no host, {reason}"
-    cores = settings.cores or host.cores
+    cores = settings.cores_on(host)
     share = "" if cores == host.cores else f", {cores} of them in this run"
     times = (("timeout", settings.timeout), ("stall timeout", settings.stall_timeout), ("grace", settings.grace))
     return f"tpu: {host}{share}; {', '.join(f'{name} {_seconds(seconds)}' for name, seconds in times)}"

@@ -47,9 +47,7 @@ class Run:
     @property
     def cores(self) -> int | None:
         """How many cores the run has; None without a host."""
-        if self.backend is None:
-            return None
-        return min(self.settings.cores or self.backend.host.cores, self.backend.host.cores)
+        return None if self.backend is None else self.settings.cores_on(self.backend.host)
 
 
 RUN = pytest.StashKey[Run]()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pytest_tpu.model.limits import Limits
+
+if TYPE_CHECKING:
+    from pytest_tpu.model.host import Host
 
 COUNT: Final = "a whole number from 1"
 SECONDS: Final = "a number of seconds from 0, where 0 means none"
@@ -40,6 +43,10 @@ class Settings:
     isolate: bool = False
     isolate_marked: str = ""
     require: bool = False
+
+    def cores_on(self, host: Host) -> int:
+        """How many of the cores of `host` the run has."""
+        return min(self.cores or host.cores, host.cores)
 
     @property
     def limits(self) -> Limits:

@@ -248,6 +248,13 @@ EMULATED = Host(backend="cpu", emulated=True, cores=8, chips=8, version="v5e")
 REAL = Host(backend="tpu", emulated=False, cores=4, chips=4, version="v4")
 
 
+class TestCores:
+    @pytest.mark.parametrize(("expected", "cores"), [(4, None), (1, 1), (2, 2), (4, 4), (4, 8)])
+    def test_cores_on(self, expected: int, cores: int | None) -> None:
+        """A run has the cores that it asked for, all of them if it asked for none, and never more than there are."""
+        assert expected == Settings(cores=cores).cores_on(REAL)
+
+
 class TestHeader:
     @pytest.mark.parametrize(
         ("settings", "host", "expected"),
