@@ -41,7 +41,6 @@ class Adopted:
         runtest: the item's own phase, replaced on the item.
         setup: likewise.
         teardown: likewise.
-        substitutes: by phase, what the report is to say; filled by the launch.
         warnings: what was warned of since the test began.
     """
 
@@ -52,7 +51,6 @@ class Adopted:
     runtest: Callable[[], None]
     setup: Callable[[], None]
     teardown: Callable[[], None]
-    substitutes: dict[str, reports.Substitute] = field(default_factory=dict)
     warnings: list[warnings.WarningMessage] = field(default_factory=list)
 
 
@@ -60,7 +58,7 @@ ADOPTED = pytest.StashKey[Adopted]()
 """On an item of ours."""
 
 SUBSTITUTES = pytest.StashKey["dict[str, reports.Substitute]"]()
-"""On an item of ours: by phase, what the report is to say."""
+"""On an item of ours: by phase, what the report is to say; filled by the launch."""
 
 
 class Controller:
@@ -107,7 +105,7 @@ def _adopt(item: pytest.Item, wanted: Wanted, kind: LaunchKind, run: Run) -> Non
         teardown=item.teardown,
     )
     item.stash[ADOPTED] = adopted
-    item.stash[SUBSTITUTES] = adopted.substitutes
+    item.stash[SUBSTITUTES] = {}
     _replace_phases(item, adopted)
 
 
@@ -140,13 +138,13 @@ def _replace_phases(item: pytest.Item, adopted: Adopted) -> None:
         item.runtest = lambda: run_on_ordinals(item, adopted, deferred)  # type: ignore[method-assign]
     else:
         item.setup = lambda: run_isolated(item, adopted)  # type: ignore[method-assign]
-        item.runtest = lambda: _end_phase(adopted, "call")  # type: ignore[method-assign]
-        item.teardown = lambda: _end_phase(adopted, "teardown")  # type: ignore[method-assign]
+        item.runtest = lambda: _end_phase(item, "call")  # type: ignore[method-assign]
+        item.teardown = lambda: _end_phase(item, "teardown")  # type: ignore[method-assign]
 
 
 def run_on_ordinals(item: pytest.Item, adopted: Adopted, deferred: Sequence[str]) -> None:
     """Run the body of `item` on every ordinal of a fresh world; in the place of the item's own `runtest`."""
-    adopted.substitutes.clear()
+    item.stash[SUBSTITUTES].clear()
     backend = _ready(item, adopted, "call")
     assert backend is not None
     session = Session(item=item, runtest=adopted.runtest, deferred=deferred, recorded=adopted.warnings)
@@ -158,7 +156,7 @@ def run_on_ordinals(item: pytest.Item, adopted: Adopted, deferred: Sequence[str]
 
     ended, phases = _launch(item, adopted, work, alone=False)
     substitute = reports.merged(ended.verdict, phases, _where(item))
-    adopted.substitutes["call"] = substitute
+    item.stash[SUBSTITUTES]["call"] = substitute
     if substitute.skip_reason is not None:
         raise private.SkippedElsewhere(substitute.skip_reason)
     if not substitute.plain_pass:
@@ -167,7 +165,7 @@ def run_on_ordinals(item: pytest.Item, adopted: Adopted, deferred: Sequence[str]
 
 def run_isolated(item: pytest.Item, adopted: Adopted) -> None:
     """Run all of `item` in one process; in the place of its `setup`, so that each phase can report as itself later."""
-    adopted.substitutes.clear()
+    item.stash[SUBSTITUTES].clear()
     backend = _ready(item, adopted, "setup")
     session = Session(
         item=item,
@@ -188,26 +186,26 @@ def run_isolated(item: pytest.Item, adopted: Adopted) -> None:
         return session.run(output, send)
 
     ended, phases = _launch(item, adopted, work, alone=True)
-    _note_phases(item, adopted, ended, phases.get(0, []))
-    _end_phase(adopted, "setup")
+    _note_phases(item, ended, phases.get(0, []))
+    _end_phase(item, "setup")
 
 
-def _note_phases(item: pytest.Item, adopted: Adopted, ended: Ended, phases: Sequence[pytest.TestReport]) -> None:
+def _note_phases(item: pytest.Item, ended: Ended, phases: Sequence[pytest.TestReport]) -> None:
     """Give each phase of the controller the report of the same phase in the process."""
     said = {str(phase.when): reports.of_report(phase, with_duration=True) for phase in phases}
-    adopted.substitutes.update(said)
+    item.stash[SUBSTITUTES].update(said)
     if ended.verdict.kind not in (VerdictKind.AGREED, VerdictKind.RAISED, VerdictKind.MISMATCHED):
         # It did not come to its end: the phase that it was in is the first without a report of its own; what a phase
         # says that the controller interrupted is not its own.
         stopped = ended.verdict.ordinals[0].outcome is Outcome.STOPPED
         done = [name for name, own in said.items() if own.outcome == "passed" or not stopped]
         when = next((name for name in ("setup", "call") if name not in done), "teardown")
-        adopted.substitutes[when] = reports.merged(ended.verdict, {}, _where(item))
+        item.stash[SUBSTITUTES][when] = reports.merged(ended.verdict, {}, _where(item))
 
 
-def _end_phase(adopted: Adopted, when: str) -> None:
+def _end_phase(item: pytest.Item, when: str) -> None:
     """Make what happened in the process real here: what follows in pytest depends on it."""
-    substitute = adopted.substitutes.get(when)
+    substitute = item.stash[SUBSTITUTES].get(when)
     if substitute is None or substitute.plain_pass:
         return
     if substitute.skip_reason is not None:
@@ -266,14 +264,14 @@ def _ready(item: pytest.Item, adopted: Adopted, when: str) -> Backend | None:
         if adopted.run.backend is not None:
             adopted.run.backend.load()
     except (BackendError, UnsupportedError) as error:
-        raise _refused(item, adopted, when, LaunchError.refused(str(error))) from None
+        raise _refused(item, when, LaunchError.refused(str(error))) from None
     except LaunchError as error:
-        raise _refused(item, adopted, when, error) from None
+        raise _refused(item, when, error) from None
     return adopted.run.backend
 
 
-def _refused(item: pytest.Item, adopted: Adopted, when: str, error: LaunchError) -> LaunchError:
-    adopted.substitutes[when] = reports.merged(error.verdict, {}, _where(item))
+def _refused(item: pytest.Item, when: str, error: LaunchError) -> LaunchError:
+    item.stash[SUBSTITUTES][when] = reports.merged(error.verdict, {}, _where(item))
     return error
 
 
@@ -325,7 +323,7 @@ def _launch(
     try:
         ended = supervise(launch, adopted.run.backend)
     except LaunchError as error:
-        raise _refused(item, adopted, "setup" if alone else "call", error) from None
+        raise _refused(item, "setup" if alone else "call", error) from None
     for key, text in reports.sections(ended.outputs, ended.data, alone):
         item.add_report_section("call", key, text)
     item.user_properties.extend(reports.merged_properties(properties, ended.data))
