@@ -17,7 +17,7 @@ from pytest_tpu import private
 from pytest_tpu.errors import BackendError
 from pytest_tpu.markers import apply, availability, launch_of
 from pytest_tpu.model.host import Host
-from pytest_tpu.model.settings import is_count
+from pytest_tpu.model.settings import COUNT, is_count
 from pytest_tpu.model.verdict import LaunchError
 from pytest_tpu.model.world import World
 from pytest_tpu.run import RUN, WORLD, Run
@@ -64,7 +64,10 @@ def _shared_directory(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def tpu_cores() -> int:
-    """The number of cores: parametrizes the test over 1 and all cores of the run, and sets its world size."""
+    """The number of cores: parametrizes the test over 1 and all cores of the run, and sets its world size.
+
+    The world is that of `tpu_world` or of the decorator, or what `tpu_launch` starts: by itself it starts none.
+    """
     raise AssertionError("pytest_generate_tests gives the value")
 
 
@@ -87,26 +90,29 @@ def tpu_launch(request: pytest.FixtureRequest) -> LaunchFunction:
 
     run = _run(request)
     settings = apply(launch_of(request.node), run.settings)
-    why = availability(None, run.host, settings, run.reason)
-    if why is not None:
-        # Asked for by `request.getfixturevalue`: the collection did not see it.
-        (pytest.fail if settings.require else pytest.skip)(why)
-
+    parametrized = getattr(getattr(request.node, "callspec", None), "params", {}).get("tpu_cores")
     ours = os.getpid()
 
-    def launch(fn: Callable[..., Any], *args: Any, cores: int | None = None, timeout: float | None = None) -> list[Any]:
-        # Imported here: a run without a launch does not need it.
+    def require(size: int | None) -> None:
+        __tracebackhide__ = True
+        why = availability(size, run.host, settings, run.reason)
+        if why is not None:
+            (pytest.fail if settings.require else pytest.skip)(why)
 
+    # Asked for by `request.getfixturevalue`: the collection did not see it.
+    require(None)
+
+    def launch(fn: Callable[..., Any], *args: Any, cores: int | None = None, timeout: float | None = None) -> list[Any]:
         __tracebackhide__ = True
         if os.getpid() != ours:
             raise LaunchError.refused("tpu_launch was called on an ordinal, and a world can't launch another one")
         run.guard.refuse()
         assert run.backend is not None
         assert run.cores is not None
-        size = run.cores if cores is None else cores
-        if not is_count(size) or availability(size, run.host, settings, run.reason) is not None:
-            allowed = f"1 {'to' if run.backend.host.emulated else 'or'} {run.cores}"
-            raise BackendError(f"tpu_launch(cores={cores!r}) in {request.node.nodeid} is not allowed: give {allowed}")
+        size = (parametrized or run.cores) if cores is None else cores
+        if not is_count(size):
+            raise BackendError(f"tpu_launch(cores={cores!r}) in {request.node.nodeid} is not allowed: give {COUNT}")
+        require(size)
         limits = settings.limits if timeout is None else replace(settings.limits, timeout=timeout)
         return callables.run(functools.partial(fn, *args), cores=size, backend=run.backend, limits=limits)
 
