@@ -61,7 +61,3 @@ class Backend(Protocol):
     def to_host(self, value: Any) -> Any:
         """Copy XLA tensors anywhere inside `value` (containers included) to CPU tensors of their own memory."""
         ...
-
-    def runtime_initialized(self) -> bool:
-        """Whether this process has the XLA runtime; never imports or initialises anything."""
-        ...

@@ -118,7 +118,3 @@ class TpuBackend:
     def to_host(self, value: Any) -> Any:
         """Copy the XLA tensors inside `value` to the CPU."""
         return to_host(value)
-
-    def runtime_initialized(self) -> bool:
-        """Whether this process has the XLA runtime."""
-        return package.runtime_initialized()

@@ -17,12 +17,10 @@ class Stall:
     """A collective that can't be completed.
 
     Args:
-        waiting: the ordinals inside, ascending.
         absent: those that have not entered it, ascending.
         headline: it in words.
     """
 
-    waiting: tuple[int, ...]
     absent: tuple[int, ...]
     headline: str
 
@@ -90,7 +88,7 @@ def find_stall(
         proved = gone and (len(gone) == len(absent) or now - max(since, *_ends(gone)) >= _SETTLING)
         if proved or (absent and patience.seconds is not None and now - since >= patience.seconds):
             headline = _headline(position, waiting, absent, gone, now=now, patience=patience)
-            return Stall(waiting=tuple(waiting), absent=absent, headline=headline)
+            return Stall(absent=absent, headline=headline)
     return None
 
 

@@ -91,7 +91,7 @@ class TestBeforeALaunch:
             "fabric": (True, cores),
             "trainer": (True, cores),
         } == detected()
-        assert not host.runtime_initialized()
+        assert not package.runtime_initialized()
 
     def test_inner_host_answers_until_it_ends(self, host: CpuBackend) -> None:
         """Contexts nest: the inner one answers, then the outer one does again, in the environment of C as well."""
@@ -263,7 +263,7 @@ class TestOnOrdinals:
                 "coords": (coordinates(ordinal, 8 if cores == 1 else cores), cores),
                 "chip": str(ordinal),
             } == answers
-        assert not host.runtime_initialized()
+        assert not package.runtime_initialized()
 
     def test_memory_is_plausible(self, host: CpuBackend) -> None:
         """The memory of the device is said to be used, and to end somewhere."""

@@ -82,7 +82,7 @@ def test_ordinals_are_configured_by_torch_xla(backend: TpuBackend, cores: int) -
     ranks = [None] if cores == 1 else [str(ordinal) for ordinal in range(cores)]
 
     assert [(rank, str(cores), "xla:0", 1) for rank in ranks] == run_world(backend, cores, ask)
-    assert not backend.runtime_initialized()
+    assert not package.runtime_initialized()
 
 
 def test_world_of_one_meets_itself(backend: TpuBackend) -> None:

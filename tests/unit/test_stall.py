@@ -128,7 +128,7 @@ class TestPatience:
 
 
 class TestVerdict:
-    STALL = Stall(waiting=(0,), absent=(1,), headline="all_reduce #1 entered by ordinal 0, never by 1, in words")
+    STALL = Stall(absent=(1,), headline="all_reduce #1 entered by ordinal 0, never by 1, in words")
 
     def test_it_ends_the_world(self) -> None:
         """A world with a stall is stopped, and the verdict says so; the absent one is marked."""

@@ -119,10 +119,6 @@ class CpuBackend:
         """Copy the XLA tensors inside `value` to the CPU."""
         return to_host(value)
 
-    def runtime_initialized(self) -> bool:
-        """Whether this process has the XLA runtime."""
-        return package.runtime_initialized()
-
 
 @contextmanager
 def _reserved_port() -> Iterator[int | None]:
