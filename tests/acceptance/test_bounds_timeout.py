@@ -118,7 +118,8 @@ def test_ends_everything(run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytest
     assert lines["test_spins"].startswith(both)
     # The limit passed while one waited for the other.
     assert re.fullmatch(
-        r"FAILED STALLED: rendezvous '.+' #1 entered by ordinal 0, never by 1, [\d.]+ s without progress \(time limit 3 s\)",
+        r"FAILED STALLED: rendezvous '.+' #1 entered by ordinal 0, never by 1, "
+        r"[\d.]+ s without progress \(time limit 3 s\)",
         lines["test_rendezvous_on_one"],
     )
     took = times(result)
