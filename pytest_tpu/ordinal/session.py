@@ -67,11 +67,10 @@ class Session:
 
     Args:
         item: as the controller collected and, in part, set it up.
-        phases: which of setup, call and teardown run here.
-        deferred: the fixtures that the controller left to the ordinals.
         runtest: the item's own way to run, which the controller has replaced on the item.
-        setup: likewise.
-        teardown: likewise.
+        setup: likewise; None where the controller has done it.
+        teardown: likewise; None where the controller will do it.
+        deferred: the fixtures that the controller left to the ordinals.
         recorded: where warnings are recorded, in a child too.
     """
 
