@@ -225,7 +225,7 @@ class _World:
 
     def _let_go(self) -> None:
         if not self._gate.is_open:
-            self._note_started(Processes.now())
+            self._note_started(recent(0))
             self._gate.open()
 
     def _note_started(self, processes: Processes) -> None:
@@ -244,7 +244,7 @@ class _World:
         limits = self._limits
         self._stopped_at = time.monotonic()
         self._overdue = bool(limits.timeout) and time.monotonic() - self._started_at >= limits.timeout
-        processes = Processes.now()
+        processes = recent(0)
         self._states = [
             replace(state, stopped=state.exit_code is None, processes=_living(process.note(processes)))
             for state, process in zip(self._states, self._processes, strict=True)

@@ -70,9 +70,9 @@ _recent = Processes(at=float("-inf"), children={})
 
 
 def recent(age: float) -> Processes:
-    """All processes as they were at most `age` seconds ago: a world of many ordinals looks once for all of them."""
+    """All processes as they were at most `age` seconds ago, 0 for now: ordinals of one world are looked for at once."""
     global _recent  # noqa: PLW0603 - of the machine, of which there is one
-    if time.monotonic() - _recent.at > age:
+    if not age or time.monotonic() - _recent.at > age:
         _recent = Processes.now()
     return _recent
 
