@@ -81,7 +81,7 @@ def test_every_ordinal_gets_the_mismatch() -> None:
             place.meetings.meet(range(4), call)
         return texts[0]
 
-    expected = "ordinals 0, 2, 3 called all_reduce(sum, float32[4x2]); ordinal 1 called all_reduce(max, float32[4x2])"
+    expected = "ordinals 0, 2-3 called all_reduce(sum, float32[4x2]); ordinal 1 called all_reduce(max, float32[4x2])"
 
     assert [expected] * 4 == run(4, body)
 
