@@ -19,6 +19,7 @@ from pytest_tpu.model.place import Call, Place
 
 if TYPE_CHECKING:
     from pytest_tpu.backend import Backend
+    from pytest_tpu.errors import MismatchError
 
 PR_SET_PDEATHSIG = 1
 
@@ -28,6 +29,7 @@ class UncheckedMeetings:
 
     def __init__(self) -> None:
         self._count = 0
+        self.mismatch: MismatchError | None = None
 
     def meet(self, group: Sequence[int], call: Call) -> int:
         """Count the call."""
