@@ -25,28 +25,30 @@ class Guard:
     Args:
         runtime_initialized: tells whether it is up.
         launches: whether this run can launch ordinals: where it can't, nobody needs the warning.
+        isolates: whether each test that does not run on ordinals has a process of its own already.
     """
 
-    def __init__(self, runtime_initialized: Callable[[], bool], *, launches: bool) -> None:
+    def __init__(self, runtime_initialized: Callable[[], bool], *, launches: bool, isolates: bool = False) -> None:
         self._initialized = runtime_initialized
         self._launches = launches
+        self._remedy = TO_ORDINALS if isolates else f"{ISOLATE_ALL}, or {TO_ORDINALS}"
         self._why: str | None = None
 
     def look_before(self, node: pytest.Item | pytest.Collector, step: str) -> None:
         """Warn, once, if the runtime has come up where nobody looked, so that `step` is not accused of it."""
         self.look(node, f"something before {step}", move_from("there"))
 
-    def look(self, at: pytest.Item | pytest.Collector | pytest.Config, step: str, remedy: str) -> None:
+    def look(self, at: pytest.Item | pytest.Collector | pytest.Config, step: str, remedy: str | None = None) -> None:
         """Warn, once, if the runtime has come up during `step`.
 
         Args:
             at: for pytest's warning.
             step: in words, for example ``"the fixture 'model'"``.
-            remedy: what to do instead.
+            remedy: what to do instead; None for what runs with a test.
         """
         if self._why is not None or not self._initialized():
             return
-        self._why = f"{step} initialised the XLA runtime in pytest's own process: {remedy}"
+        self._why = f"{step} initialised the XLA runtime in pytest's own process: {remedy or self._remedy}"
         if not self._launches:
             return
         with warnings.catch_warnings(record=True) as caught:
@@ -79,8 +81,8 @@ class Guard:
 
 
 ISOLATE_ALL = "run pytest --tpu-isolate"
-ISOLATE = f"{ISOLATE_ALL}, or move it into a test body that runs on ordinals"
-"""The remedy for what runs with a test: the command that gives each test a process of its own."""
+TO_ORDINALS = "move it into the body of a test on ordinals, or into a fixture that asks for tpu_world"
+"""The remedy for what runs with a test on ordinals, whose fixtures are set up in pytest's process."""
 
 
 def move_from(place: str) -> str:

@@ -90,13 +90,13 @@ def pytest_fixture_setup(
         error.name_reader(fixturedef.argname)
         raise
     finally:
-        request.config.stash[RUN].guard.look(request.node, guard.named(fixturedef), guard.ISOLATE)
+        request.config.stash[RUN].guard.look(request.node, guard.named(fixturedef))
 
 
 def pytest_fixture_post_finalizer(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
     """Look whether a fixture touches the runtime when it is torn down."""
     step = f"the teardown of {guard.named(fixturedef)}"
-    request.config.stash[RUN].guard.look(request.node, step, guard.ISOLATE)
+    request.config.stash[RUN].guard.look(request.node, step)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -108,7 +108,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        item.config.stash[RUN].guard.look(item, step, guard.ISOLATE)
+        item.config.stash[RUN].guard.look(item, step)
 
 
 @pytest.hookimpl(wrapper=True)

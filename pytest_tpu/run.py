@@ -66,7 +66,7 @@ def open_run(config: pytest.Config, environ: Mapping[str, str]) -> None:
         raise pytest.UsageError(str(error)) from None
     _check_isolation(settings)
     backend, reason = _chosen(settings)
-    guard = Guard(package.runtime_initialized, launches=backend is not None)
+    guard = Guard(package.runtime_initialized, launches=backend is not None, isolates=settings.isolate)
     run = Run(settings=settings, backend=backend, reason=reason, guard=guard)
     config.stash[RUN] = run
     if backend is not None:

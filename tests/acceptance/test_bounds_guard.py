@@ -39,7 +39,8 @@ TEST = """
     def test_touches():
         assert 2.0 == torch.ones(2, device=torch_xla.device()).sum().item()
 """
-REMEDY = "run pytest --tpu-isolate, or move it into a test body that runs on ordinals"
+MOVE = "move it into the body of a test on ordinals, or into a fixture that asks for tpu_world"
+REMEDY = f"run pytest --tpu-isolate, or {MOVE}"
 
 
 @pytest.fixture(autouse=True)
@@ -172,3 +173,27 @@ def test_without_ordinals(pytester: pytest.Pytester) -> None:
 
     assert {"test_touches": "PASSED"} == summary(result)
     result.stdout.no_fnmatch_line("*RuntimeTouchedWarning*")
+
+
+def test_isolate_is_no_remedy_for_itself(pytester: pytest.Pytester) -> None:
+    """A fixture of a test on ordinals is set up in pytest's process, isolation or not: the remedy is another one."""
+    pytester.makepyfile(
+        test_it="""
+        import pytest
+        import pytest_tpu
+        import torch
+        import torch_xla
+
+        @pytest.fixture
+        def model():
+            return torch.ones(2, device=torch_xla.device())
+
+        @pytest_tpu.multi_process
+        def test_uses(model):
+            pass
+        """
+    )
+    result = run_forked(pytester, "--tpu-isolate", *OPTIONS)
+    why = f"the fixture 'model' (test_it.py) initialised the XLA runtime in pytest's own process: {MOVE}"
+
+    assert {"test_uses": f"FAILED REFUSED: no ordinal can be forked, since {why}"} == summary(result)
