@@ -196,8 +196,10 @@ class TestLaunches:
         ).assert_outcomes(passed=2)
 
     @pytest.mark.parametrize("args", [[], ["--tpu-isolate"]], ids=["here", "isolated"])
-    def test_no_host(self, run_on_ordinals: RunOnOrdinals, pytester: pytest.Pytester, args: list[str]) -> None:
+    def test_no_host(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, args: list[str]) -> None:
         """Without a host a launch is torch_xla's own: one process for the CPU."""
+        # torch_xla chooses the CPU by itself when it is first imported, which may have been on an emulated host.
+        monkeypatch.setenv("PJRT_DEVICE", "CPU")
         pytester.makepyfile(
             """
             import os
