@@ -30,10 +30,10 @@ OURS_COMMAND = "pytest-tpu, a command of one test, with its imports"
 HARNESS = "PyTorch's MultiProcessTestCase, per test"
 TORCHRUN = "torchrun, a command, with its imports"
 
-# What --check holds: a warm test against the bare loop and against PyTorch's harness, and what the plugin costs a run
-# that has no use for it. Above what was measured on an idle machine by as much as a busy one adds.
-MOST_OF_FLOOR = 2.5
-LEAST_FASTER_THAN_HARNESS = 20.0
+# What --check holds, which is what the project promises: a warm test against the bare loop and against PyTorch's
+# harness, and what the plugin costs a run that has no use for it. On a busy machine it means nothing.
+MOST_OF_FLOOR = 2.0
+LEAST_FASTER_THAN_HARNESS = 30.0
 MOST_COLLECTION_CPU_S = 0.030
 
 
