@@ -168,15 +168,17 @@ class _World:
             if all(state.outcome is not None or state.exit_code is not None for state in self._states):
                 self._let_go()
                 self._note_idleness()
-            self._look_for_stall()
-            if self._exited is not None or must_stop(self._watched(), self._limits):
-                self._stop()
+            # One moment for both questions: a limit that passed between them would hide the stall that explains it.
+            now = time.monotonic()
+            self._look_for_stall(now)
+            if self._exited is not None or must_stop(self._watched(now), self._limits):
+                self._stop(now)
                 return
 
     def ended(self) -> Ended:
         """Put together what became of it."""
         launch, limits = self._launch, self._launch.limits
-        verdict = conclude(self._watched(), limits, overdue=self._overdue, noun=launch.noun)
+        verdict = conclude(self._watched(time.monotonic()), limits, overdue=self._overdue, noun=launch.noun)
         for process in self._processes:
             if launch.on_output is not None:
                 launch.on_output(process.ordinal, process.output, True)
@@ -191,7 +193,7 @@ class _World:
         """Make sure that nothing is left; also after an exception in between."""
         try:
             if any(process.exit_code is None for process in self._processes):
-                self._stop()
+                self._stop(time.monotonic())
         finally:
             # Whoever presses Ctrl-C a second time does not want to wait.
             self._gate.open()
@@ -199,19 +201,19 @@ class _World:
                 process.close()
             self._ledger.close()
 
-    def _watched(self) -> Watched:
+    def _watched(self, now: float) -> Watched:
         states = tuple(self._states)
         return Watched(
             states=states,
             waiting=waiting_for_ended(self._positions, states),
             idle_since=self._idle_since,
             started_at=self._started_at,
-            now=time.monotonic(),
+            now=now,
             stall=self._stall,
         )
 
-    def _look_for_stall(self) -> None:
-        limits, now = self._limits, time.monotonic()
+    def _look_for_stall(self, now: float) -> None:
+        limits = self._limits
         # States first: what is missing after an ordinal has said that it returned will never come.
         states, positions = tuple(self._states), self._ledger.snapshot()
         self._positions = positions
@@ -240,10 +242,10 @@ class _World:
         elif self._idle_since is None:
             self._idle_since = time.monotonic()
 
-    def _stop(self) -> None:
+    def _stop(self, now: float) -> None:
         limits = self._limits
         self._stopped_at = time.monotonic()
-        self._overdue = bool(limits.timeout) and time.monotonic() - self._started_at >= limits.timeout
+        self._overdue = bool(limits.timeout) and now - self._started_at >= limits.timeout
         processes = recent(0)
         self._states = [
             replace(state, stopped=state.exit_code is None, processes=_living(process.note(processes)))
