@@ -85,15 +85,13 @@ def find_stall(
         absent = tuple(member for member in position.missing if member not in waiting)
         gone = [states[member] for member in absent if _is_gone(states[member])]
         since = max([position.since, *(active_at.get(member, 0.0) for member in absent)])
-        proved = gone and (len(gone) == len(absent) or now - max(since, *_ends(gone)) >= _SETTLING)
+        # Whatever the others compute meanwhile: without the one that is gone it is in vain.
+        settled = now - max([position.since, *(state.phase_at for state in gone)]) >= _SETTLING
+        proved = gone and (settled or len(gone) == len(absent))
         if proved or (absent and patience.seconds is not None and now - since >= patience.seconds):
             headline = _headline(position, waiting, absent, gone, now=now, patience=patience)
             return Stall(absent=absent, headline=headline)
     return None
-
-
-def _ends(gone: Sequence[OrdinalState]) -> list[float]:
-    return [state.phase_at for state in gone]
 
 
 def _is_gone(state: OrdinalState) -> bool:

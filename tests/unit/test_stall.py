@@ -65,6 +65,14 @@ class TestProof:
             states, waits(0, 1, 2, since=4.5)
         )
 
+    def test_one_has_left_and_one_computes(self) -> None:
+        """Once one can't come, nobody waits for what another computes: it would be in vain."""
+        states = (runs(0), runs(1), said(2, Outcome.PASSED, exit_code=None))
+
+        assert "all_reduce #1 entered by ordinal 0, never by 1-2, of which 2 returned 4 s ago" == found(
+            states, waits(0, 1, 2, since=4.5), active_at={1: NOW}
+        )
+
 
 class TestNoProof:
     @pytest.mark.parametrize(
